@@ -1,0 +1,230 @@
+/* core.h: the one door of the deterministic core: (state, events) -> update.
+ *
+ * The owner (the node's core thread, or the simulator) hands in events one by one with core_step() and, at the end of a batch, takes what is to
+ * be done with core_take(). Everything that a batch decided is in that one update, so a hundred puts that arrive together are one
+ * disk write and one message a follower. No call blocks, does I/O, reads a clock or calls back.
+ *
+ * The owner carries an update out in this order (docs/architecture.md says why):
+ *   1. update.write goes to the log's disk thread, in order; its completion comes back as EVENT_DISK_DONE (several may be merged: the
+ *      highest seq answers for all).
+ *   2. messages with wait_seq == 0 leave now; the others once that write is durable.
+ *   3. answers and stream outputs go to their callers: they are already true when they are in an update.
+ *   4. snapshot jobs go to the snapshot thread, in order.
+ *
+ * Time is monotonic milliseconds and never goes back. The owner sends a tick at least every 50 ms or at core_next_deadline(), takes messages
+ * before ticks, and when it notices that it stood still (a gap between ticks beyond ~500 ms, suspend included) sends EVENT_GAP first.
+ */
+#ifndef HOLDFAST_CORE_H
+#define HOLDFAST_CORE_H
+
+#include "core/raft/raft.h"
+#include "core/state.h"
+#include "methods.h"
+
+struct core;
+
+struct core_config {
+	uint64_t cell_id;
+	member_id member;
+	uint64_t data_dir_id;
+	uint64_t boot;                 /* this start's number: rises with every start of this data directory */
+	uint64_t seed;
+	const char *name;              /* published in the log, with client_urls */
+	const char *const *client_urls;
+	size_t client_urls_len;
+	uint32_t election_timeout_ms;  /* 1000 */
+	uint32_t heartbeat_ms;         /* 100 */
+	uint64_t snapshot_count;       /* entries between snapshots: 100000 */
+	uint64_t snapshot_keep;        /* entries kept behind a snapshot for slow followers: 10000 */
+	uint32_t max_txn_ops;          /* 128 */
+	uint32_t max_request_bytes;    /* 1.5 MiB */
+	uint32_t request_timeout_ms;   /* 5000 + 2 * election timeout */
+	uint32_t max_pending;          /* calls under way here (waiting locks not counted): above it ERR_TOO_MANY_REQUESTS; 100000 */
+	uint32_t max_waiters;          /* waiting lock calls here: 100000 */
+	uint64_t quota_bytes;          /* of the store's memory; above it what grows is refused with ERR_NO_SPACE */
+	uint32_t auto_compact_ms;      /* history older than this goes; 300000; 0: off (but for a quarter of the quota) */
+	const char *version;           /* Status.version and capability: "3.5.x" */
+};
+
+/* A request for one call. Unary methods, and each message of a LeaseKeepAlive stream, are calls of their own. */
+struct core_request {
+	uint64_t tag;                  /* chosen by the owner, unique while the call lives, never 0 */
+	enum method_id method;
+	struct slice bytes;            /* packed request, already checked by the service; borrowed for the step */
+	struct slice client;           /* the caller's address, for people; may be empty */
+	lease_id session;              /* exactly once: 0 without */
+	uint64_t request_id, first_unanswered;
+	int64_t now_unix_ms;           /* wall clock, for people only */
+};
+
+enum core_event_kind {
+	EVENT_TICK,
+	EVENT_GAP,            /* gap_ms: the process stood still for that long */
+	EVENT_MESSAGE,        /* message: a packed internal.PeerMessage; anything may be in it */
+	EVENT_PEER_LOST,      /* member: the stream from it broke and did not come back at once */
+	EVENT_DISK_DONE,      /* seq: all log writes up to it are durable */
+	EVENT_LOG_READ,       /* log_read: answers update.reads */
+	EVENT_REQUEST,
+	EVENT_CANCEL,         /* tag: the caller is gone or gave up; no answer is wanted any more */
+	EVENT_SNAPSHOT_SAVED, /* saved: answers SNAPSHOT_SAVE; the view is closed by the core */
+	EVENT_CHUNK_READ,     /* chunk: answers SNAPSHOT_READ */
+	EVENT_CHUNK_WRITTEN,  /* chunk: answers SNAPSHOT_WRITE */
+	EVENT_STREAM_OPEN,    /* stream: a Watch or Observe stream was opened (tag, method, bytes: Observe's request) */
+	EVENT_STREAM_MESSAGE, /* stream: a packed WatchRequest */
+	EVENT_STREAM_WRITABLE,/* stream: the last output has been taken, more may come */
+	EVENT_STREAM_CLOSED,  /* stream: the client is gone; nothing more is sent */
+	EVENT_SPACE,          /* low: the disk is below (or again above) its reserve */
+};
+
+struct core_event {
+	enum core_event_kind kind;
+	time_ms now;
+	union {
+		time_ms gap_ms;
+		struct slice message;
+		member_id member;
+		uint64_t seq;
+		struct {
+			uint64_t id;
+			enum err err;
+			struct raft_entry *const *entries; /* borrowed */
+			size_t len;
+		} log_read;
+		const struct core_request *request;
+		uint64_t tag;
+		struct {
+			raft_index index;
+			enum err err;
+		} saved;
+		struct {
+			uint64_t job;        /* of the update's snapshot job */
+			enum err err;
+			struct slice bytes;  /* CHUNK_READ; borrowed */
+			struct entry_id id;  /* CHUNK_READ: of the snapshot that was read */
+			uint64_t chunks;     /* CHUNK_READ: how many it has */
+			uint64_t state_hash; /* CHUNK_READ */
+		} chunk;
+		struct {
+			uint64_t tag;
+			enum method_id method;
+			struct slice bytes;
+		} stream;
+		bool low;
+	};
+};
+
+struct core_message {
+	member_id to;
+	struct buf bytes;  /* packed internal.PeerMessage; the taker's */
+	uint64_t wait_seq; /* 0: at once */
+	bool bulk;         /* a snapshot chunk: may go behind everything else */
+};
+
+struct core_write {
+	uint64_t seq; /* 0: nothing to write */
+	bool hard_changed;
+	struct raft_hard_state hard;
+	raft_index truncate_from;
+	raft_index trim_to;
+	struct raft_entry **entries; /* the taker's references */
+	size_t entries_len;
+};
+
+struct core_answer {
+	uint64_t tag;
+	enum err err;
+	struct buf reply;   /* packed reply message when err is ERR_OK; the taker's */
+	struct buf details; /* packed holdfast.v1 details of an error, or empty; the taker's */
+	bool more;          /* never set for unary calls */
+};
+
+/* For a Watch or Observe stream: messages one after another, each a 32-bit little-endian length and its bytes. The next output of a stream
+ * comes only after EVENT_STREAM_WRITABLE. finished: it ends with err after these. */
+struct core_output {
+	uint64_t stream;
+	struct buf messages; /* the taker's */
+	bool finished;
+	enum err err;
+};
+
+enum snapshot_job_kind {
+	SNAPSHOT_SAVE,   /* write `view` as a snapshot (snapshot.h) and make it durable */
+	SNAPSHOT_READ,   /* read chunk `chunk` of snapshot `id` ({0,0}: the newest) */
+	SNAPSHOT_WRITE,  /* write received chunk; number 0 starts anew; last: verify, sync, rename */
+	SNAPSHOT_ABORT,  /* drop what was received */
+};
+
+struct snapshot_job {
+	enum snapshot_job_kind kind;
+	uint64_t job;                 /* echoed */
+	const struct state *view;     /* SAVE: open until EVENT_SNAPSHOT_SAVED */
+	struct entry_id id;
+	uint64_t chunk, chunks;
+	bool last;
+	uint64_t state_hash;
+	struct buf bytes;             /* WRITE; the taker's */
+};
+
+enum core_fatal {
+	CORE_OK = 0,
+	CORE_FATAL_DATA_DIR,  /* this member is bound to another data directory */
+	CORE_FATAL_REMOVED,   /* this member was removed from the cell */
+	CORE_FATAL_CELL,      /* the peers belong to another cell */
+	CORE_FATAL_CORRUPT,   /* state or log cannot be trusted */
+};
+
+struct core_update {
+	struct core_write write;
+	struct core_message *messages;
+	size_t messages_len;
+	struct core_answer *answers;
+	size_t answers_len;
+	struct core_output *outputs;
+	size_t outputs_len;
+	struct raft_read *reads; /* answered by EVENT_LOG_READ */
+	size_t reads_len;
+	struct snapshot_job *jobs;
+	size_t jobs_len;
+	bool members_changed;  /* peers' addresses: see core_members */
+	bool role_changed;
+	enum core_fatal fatal; /* not CORE_OK: carry this update out, then stop with that line */
+	bool again;            /* work was cut at the step's budget: take messages, then call core_step with a tick, without waiting */
+};
+
+/* state: from snapshot_decoder_finish or the initial state of a new cell (member_add_initial); moved in, *state is zeroed. boot: see raft.h;
+ * its members are taken from state and need not be set. */
+struct core *core_new(const struct core_config *config, struct state *state, const struct raft_boot *boot, time_ms now);
+void core_free(struct core *c);
+
+void core_step(struct core *c, const struct core_event *event);
+/* Fills *update. Arrays live until the next core call; what is the taker's must be released by it (core_update_release drops all that is left). */
+void core_take(struct core *c, struct core_update *update);
+void core_update_release(struct core_update *update);
+time_ms core_next_deadline(const struct core *c);
+
+/* ---- to look at, core's thread only ---- */
+const struct state *core_state(const struct core *c);
+const struct raft *core_raft(const struct core *c);
+struct core_status {
+	enum raft_role role;
+	raft_term term;
+	member_id leader;
+	raft_index commit, applied, last, stable;
+	revision revision;
+	uint64_t leases, keys, waiters, pending, watchers;
+	uint64_t store_bytes;
+	bool serving; /* knows a leader and has applied what was committed at start */
+};
+void core_status(const struct core *c, struct core_status *ret);
+/* Every grant this replica has told its callers is also a trace; tests and the log read them. */
+enum core_trace_kind { TRACE_LEADER, TRACE_STEP_DOWN, TRACE_GRANT, TRACE_RELEASE, TRACE_LEASE_END, TRACE_SNAPSHOT, TRACE_INSTALL, TRACE_REFUSED };
+struct core_trace {
+	enum core_trace_kind kind;
+	time_ms now;
+	uint64_t a, b, c;
+};
+typedef void (*core_trace_fn)(void *ctx, const struct core_trace *t);
+void core_set_trace(struct core *c, core_trace_fn fn, void *ctx); /* NULL: none */
+void core_check(const struct core *c); /* asserts all modules' invariants; slow, for tests */
+
+#endif
