@@ -35,6 +35,8 @@ struct tree {
 	uint64_t hash; /* sum of the records' hashes, kept up to date by put, remove and edit */
 };
 
+void tree_record_unref(const struct tree_type *type, struct tree_record *r); /* drops one reference; the last one frees */
+
 void tree_init(struct tree *t, const struct tree_type *type);
 void tree_deinit(struct tree *t); /* drops this tree's references; views stay whole */
 
