@@ -1,12 +1,14 @@
 /* lock.h: locks as an index over keys.
  *
  * A contender of lock N is a key `N/<lease>` (the lease in lowercase hex without leading zeros, as etcd's recipes write it, or in
- * decimal) that was created with that very lease; the name ends at the last '/'. Order is create_revision; lower is earlier.
+ * decimal) that was created with that very lease; the name ends at the last '/', and may be empty or any bytes. Order is create_revision;
+ * lower is earlier.
  *
  *   (K1) state->contenders holds exactly the live keys that were created as contenders, each under (name, create_revision).
  *   (K2) a contender's lease never changes while it lives; a key that already existed never becomes one; no lock gets two contenders
  *        at one revision. lock_check_* refuse what would break this, before anything changes.
- *   (K3) held: an exclusive contender is held when it is first; a shared one when no exclusive one is before it.
+ *   (K3) held: an exclusive contender is held when it is first; a shared one when no exclusive one is before it. So the holders are
+ *        always the first ones of the queue, and who has become a holder stays one for as long as it lives.
  *   (K4) mode, call and bound are fixed by LOCK commands only; a contender created by a plain write is exclusive and waits for ever.
  */
 #ifndef HOLDFAST_CORE_LOCK_H
@@ -29,7 +31,7 @@ struct contender {
 	bool bounded;
 	int64_t wait_ms;          /* bound of the latest call; only when bounded */
 	struct call_id call;      /* the latest waiting call; all 0: none (a plain write) */
-	int64_t since_unix_ms;    /* when it asked, by the proposer's wall clock; 0: unknown. For people only */
+	int64_t since_unix_ms;    /* when it first asked, by the proposer's wall clock; 0: unknown. For people only */
 	uint8_t bytes[];          /* sort key (name length, name, create_revision, big-endian), key, client address; name lies within the sort key */
 };
 extern const struct tree_type contender_type;
@@ -37,16 +39,19 @@ extern const struct tree_type contender_type;
 struct slice contender_name(const struct contender *c);
 struct slice contender_key(const struct contender *c);
 struct slice contender_client(const struct contender *c);
+#define LOCK_CLIENT_MAX 256 /* a longer client address is cut */
 
 struct locks; /* core's thread only */
 
-struct locks *locks_new(struct state *st);
+struct locks *locks_new(struct state *st); /* st is borrowed; what it holds is taken up as by locks_rebuild */
 void locks_free(struct locks *l);
-void locks_rebuild(struct locks *l); /* state was replaced */
+/* State was replaced. Nothing counts as newly granted afterwards: who waits for a contender looks at it anew. */
+void locks_rebuild(struct locks *l);
 
-/* Whether a key of these bytes, created with `lease`, is a contender; ret_name is lent by key. lease 0: never. */
+/* Whether a key of these bytes, created with `lease`, is a contender; ret_name (may be NULL) is lent by key. lease 0: never. Hex is of the
+ * lease as an unsigned number; decimal only of a positive one. The key "/<lease>" contends for the lock of the empty name. */
 bool lock_parse(struct slice key, lease_id lease, struct slice *ret_name);
-void lock_key(struct slice name, lease_id lease, struct buf *ret_key); /* name + '/' + hex */
+void lock_key(struct slice name, lease_id lease, struct buf *ret_key); /* appends name + '/' + hex */
 
 /* Before a put of `key` with `lease` (the final one, after ignore_lease): prev is its current live version or NULL.
  * ERR_CONTENDER_LEASE, ERR_CONTENDER_EXISTING_KEY. A put that leaves a contender's lease as it is passes. */
@@ -65,9 +70,11 @@ struct lock_attributes {
 	struct slice client;
 	int64_t since_unix_ms;
 };
-void lock_next_attributes(struct locks *l, const struct lock_attributes *a); /* for the very next contender created; borrowed until then */
-/* The same contender asks again: its latest call, bound and client change; mode and place do not. */
-void lock_ask_again(struct locks *l, const struct contender *c, const struct lock_attributes *a);
+/* For the very next contender created; borrowed until then. NULL takes back what no creation has used. */
+void lock_next_attributes(struct locks *l, const struct lock_attributes *a);
+/* The same contender asks again: its latest call, bound and client change; mode, place and since do not (a->mode is not looked at: refuse
+ * another mode before). A change like any other: `c` is gone afterwards, and what is returned stands in its place. */
+const struct contender *lock_ask_again(struct locks *l, const struct contender *c, const struct lock_attributes *a);
 
 bool lock_is_held(const struct locks *l, const struct contender *c);
 /* Contenders of a lock in order. Pass NULL first; NULL at the end. Lent until the next change. */
@@ -75,10 +82,11 @@ const struct contender *lock_next(const struct locks *l, struct slice name, cons
 const struct contender *lock_previous(const struct locks *l, const struct contender *c); /* NULL: c is first */
 /* The contender at whose end c may become held: the one before it (shared: the last exclusive before it). NULL: held now. */
 const struct contender *lock_waits_for(const struct locks *l, const struct contender *c);
-uint64_t lock_waiters(const struct locks *l, struct slice name); /* contenders that are not held; cheap (kept per lock) */
+uint64_t lock_waiters(const struct locks *l, struct slice name); /* contenders that are not held; O(log n) */
 
-/* Names whose holders may have changed since the last call, each once, in order of the changes; the caller then looks who is held
- * now. Lent until the next change. Exactly the contenders that became held are returned, once each. */
+/* The contenders that became held since they were last taken, each exactly once: one that is held from its creation on, and those whom the
+ * end of another let in. One that is gone again meanwhile is left out. Locks come in the order of their first such change, contenders of a
+ * lock in queue order. Lent until the next change. Call again while max are returned. What nobody takes costs a few bytes a live lock. */
 size_t lock_take_granted(struct locks *l, const struct contender **ret, size_t max);
 void locks_check(const struct locks *l);
 

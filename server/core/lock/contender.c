@@ -1,0 +1,209 @@
+/* contender.c: the replicated record of one place in a lock's queue.
+ *
+ * Immutable once made: whatever changes is a new record in the old one's place, so the record may be shared by views, the tree of
+ * contenders and the tree of exclusive ones alike.
+ *
+ * Encoding, version 1, big-endian: a head of fixed size (contender_head), then the key, then the client's address. The name is not in it: it
+ * follows from the key and the lease. */
+#include "internal.h"
+
+#include <endian.h>
+
+#include "base/hash.h"
+#include "base/mem.h"
+
+enum { CONTENDER_VERSION = 1, MODE_MASK = 1, BOUNDED_FLAG = 2 };
+
+/* All of it is replicated; part of the encoding and of the hash. */
+struct contender_head {
+	uint64_t lease, create_revision, wait_ms, member, boot, call, since;
+	uint32_t key_len;
+	uint16_t client_len;
+	uint8_t flags, zero;
+};
+_Static_assert(sizeof(struct contender_head) == 64, "no padding: it is hashed and stored as it is");
+
+static const struct contender *of(const struct tree_record *r)
+{
+	return (const struct contender *)(const void *)r;
+}
+
+struct slice contender_name(const struct contender *c)
+{
+	return slice_of(c->bytes + NAME_LEN_BYTES, c->name_len);
+}
+
+struct slice contender_key(const struct contender *c)
+{
+	return slice_of(c->bytes + c->sort_len, c->key_len);
+}
+
+struct slice contender_client(const struct contender *c)
+{
+	return slice_of(c->bytes + c->sort_len + c->key_len, c->client_len);
+}
+
+void lock_prefix(struct slice name, struct buf *out)
+{
+	uint32_t len = htobe32((uint32_t)name.len);
+
+	buf_append(out, &len, sizeof(len));
+	buf_append_slice(out, name);
+}
+
+void lock_append_revision(struct buf *out, revision rev)
+{
+	uint64_t be = htobe64((uint64_t)rev);
+
+	buf_append(out, &be, sizeof(be));
+}
+
+static uint8_t *put(uint8_t *at, const void *ptr, size_t len)
+{
+	if (len)
+		memcpy(at, ptr, len);
+	return at + len;
+}
+
+struct contender *contender_new(struct slice key, lease_id lease, revision create_revision, const struct lock_attributes *a)
+{
+	struct slice name, client = a->client;
+	struct contender *c;
+	uint32_t name_len;
+	uint64_t rev = htobe64((uint64_t)create_revision);
+	uint8_t *at;
+
+	ASSERT(lock_parse(key, lease, &name));
+	ASSERT(key.len <= UINT32_MAX && create_revision > 0);
+	ASSERT(a->mode == LOCK_EXCLUSIVE || a->mode == LOCK_SHARED);
+	if (client.len > LOCK_CLIENT_MAX)
+		client.len = LOCK_CLIENT_MAX;
+	c = mem_alloc(sizeof(*c) + NAME_LEN_BYTES + name.len + REVISION_BYTES + key.len + client.len);
+	*c = (struct contender){
+		.base.refs = 1,
+		.name_len = (uint32_t)name.len,
+		.key_len = (uint32_t)key.len,
+		.client_len = (uint32_t)client.len,
+		.sort_len = (uint32_t)(NAME_LEN_BYTES + name.len + REVISION_BYTES),
+		.lease = lease,
+		.create_revision = create_revision,
+		.mode = (uint8_t)a->mode,
+		.bounded = a->bounded,
+		.wait_ms = a->bounded ? a->wait_ms : 0,
+		.call = a->call,
+		.since_unix_ms = a->since_unix_ms,
+	};
+	name_len = htobe32(c->name_len);
+	at = put(c->bytes, &name_len, sizeof(name_len));
+	at = put(at, name.ptr, name.len);
+	at = put(at, &rev, sizeof(rev));
+	at = put(at, key.ptr, key.len);
+	put(at, client.ptr, client.len);
+	return c;
+}
+
+/* ---- the tree's view of it ---- */
+
+static struct contender_head contender_head(const struct contender *c)
+{
+	return (struct contender_head){
+		.lease = htobe64((uint64_t)c->lease),
+		.create_revision = htobe64((uint64_t)c->create_revision),
+		.wait_ms = htobe64((uint64_t)c->wait_ms),
+		.member = htobe64(c->call.member),
+		.boot = htobe64(c->call.boot),
+		.call = htobe64(c->call.call),
+		.since = htobe64((uint64_t)c->since_unix_ms),
+		.key_len = htobe32(c->key_len),
+		.client_len = htobe16((uint16_t)c->client_len),
+		.flags = (uint8_t)(c->mode | (c->bounded ? BOUNDED_FLAG : 0)),
+	};
+}
+
+/* Key and client lie side by side. */
+static struct slice contender_tail(const struct contender *c)
+{
+	return slice_of(c->bytes + c->sort_len, (size_t)c->key_len + c->client_len);
+}
+
+static struct slice contender_tree_key(const struct tree_record *r)
+{
+	return contender_sort_key(of(r));
+}
+
+static struct tree_record *contender_clone(const struct tree_record *r)
+{
+	size_t size = sizeof(struct contender) + of(r)->sort_len + contender_tail(of(r)).len;
+	struct contender *c = mem_alloc(size);
+
+	memcpy(c, r, size);
+	c->base.refs = 1;
+	return &c->base;
+}
+
+static void contender_free(struct tree_record *r)
+{
+	free(r);
+}
+
+static uint64_t contender_hash(const struct tree_record *r)
+{
+	struct contender_head h = contender_head(of(r));
+	struct slice tail = contender_tail(of(r));
+
+	return hash64(hash64(SECTION_CONTENDERS, &h, sizeof(h)), tail.ptr, tail.len);
+}
+
+static void contender_encode(const struct tree_record *r, struct buf *out)
+{
+	struct contender_head h = contender_head(of(r));
+
+	buf_append(out, &h, sizeof(h));
+	buf_append_slice(out, contender_tail(of(r)));
+}
+
+/* Refuses whatever contender_encode would not have written. */
+static enum err contender_decode(struct slice bytes, struct tree_record **ret)
+{
+	struct contender_head h;
+	struct lock_attributes a;
+	struct slice key, name;
+	size_t key_len, client_len;
+	int64_t rev, wait_ms;
+
+	if (bytes.len < sizeof(h))
+		return ERR_CORRUPT;
+	memcpy(&h, bytes.ptr, sizeof(h));
+	key_len = be32toh(h.key_len);
+	client_len = be16toh(h.client_len);
+	rev = (int64_t)be64toh(h.create_revision);
+	wait_ms = (int64_t)be64toh(h.wait_ms);
+	if (bytes.len != sizeof(h) + key_len + client_len || client_len > LOCK_CLIENT_MAX)
+		return ERR_CORRUPT;
+	if (rev <= 0 || h.zero || (h.flags & ~(MODE_MASK | BOUNDED_FLAG)) || (!(h.flags & BOUNDED_FLAG) && wait_ms != 0))
+		return ERR_CORRUPT;
+	key = slice_of(bytes.ptr + sizeof(h), key_len);
+	if (!lock_parse(key, (lease_id)be64toh(h.lease), &name))
+		return ERR_CORRUPT;
+	a = (struct lock_attributes){
+		.mode = (enum lock_mode)(h.flags & MODE_MASK),
+		.bounded = h.flags & BOUNDED_FLAG,
+		.wait_ms = wait_ms,
+		.call = { be64toh(h.member), be64toh(h.boot), be64toh(h.call) },
+		.client = slice_of(key.ptr + key_len, client_len),
+		.since_unix_ms = (int64_t)be64toh(h.since),
+	};
+	*ret = &contender_new(key, (lease_id)be64toh(h.lease), rev, &a)->base;
+	return ERR_OK;
+}
+
+const struct tree_type contender_type = {
+	.section = SECTION_CONTENDERS,
+	.version = CONTENDER_VERSION,
+	.key = contender_tree_key,
+	.clone = contender_clone,
+	.free = contender_free,
+	.hash = contender_hash,
+	.encode = contender_encode,
+	.decode = contender_decode,
+};
