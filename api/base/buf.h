@@ -1,0 +1,28 @@
+/* buf.h: owned, growing bytes. Zero-initialised is empty and valid. Running out of memory ends the process
+ * (see mem.h): a replica that cannot allocate cannot keep its promises, and restarts as after a crash. */
+#ifndef HOLDFAST_BASE_BUF_H
+#define HOLDFAST_BASE_BUF_H
+
+#include "base/slice.h"
+
+struct buf {
+	uint8_t *ptr;
+	size_t len, cap;
+};
+
+void buf_free(struct buf *b);                          /* leaves *b empty; NULL is fine */
+void buf_clear(struct buf *b);                         /* length 0, capacity kept */
+void buf_reserve(struct buf *b, size_t extra);         /* room for `extra` more bytes */
+void buf_append(struct buf *b, const void *ptr, size_t len); /* never from *b itself */
+void buf_append_slice(struct buf *b, struct slice s);
+void buf_append_byte(struct buf *b, uint8_t byte);
+void buf_printf(struct buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+struct buf buf_take(struct buf *src);                  /* moves: *src is empty afterwards */
+struct buf buf_copy_of(struct slice s);                /* a new owner of the same bytes */
+
+static inline struct slice buf_view(const struct buf *b) /* dies with the next change of *b */
+{
+	return (struct slice){ .ptr = b->ptr, .len = b->len };
+}
+
+#endif
