@@ -31,7 +31,7 @@ struct kv_env {
 	struct arena *arena;     /* scratch, cleared by the caller */
 	struct kv_header header;
 	time_ms now;             /* for deadlines of granted leases; never part of the state */
-	uint32_t max_txn_ops;    /* 128: of all nested operations of one transaction's branch, as etcd counts */
+	uint32_t max_txn_ops;    /* 128: for kv_check_txn before a request is proposed; an applied entry is not judged by it (see kv.c) */
 };
 
 void kv_attach(struct kv_env *env); /* once: listens to store_on_change */
@@ -44,7 +44,7 @@ enum err kv_check_range(const Etcdserverpb__RangeRequest *r);
 enum err kv_check_put(const Etcdserverpb__PutRequest *r);
 enum err kv_check_delete_range(const Etcdserverpb__DeleteRangeRequest *r);
 enum err kv_check_txn(const Etcdserverpb__TxnRequest *r, uint32_t max_ops);
-/* No put and no delete in any branch: it may be answered as a read. ret_serializable: all its ranges are. */
+/* No put and no delete in any branch: it may be answered as a read. ret_serializable (set only then): it has ranges, and all of them are. */
 bool kv_txn_is_read_only(const Etcdserverpb__TxnRequest *r, bool *ret_serializable);
 
 /* Reads: the reply's bytes are appended to ret. */
@@ -58,7 +58,9 @@ enum err kv_txn(struct kv_env *env, struct slice request, struct buf *ret);
 enum err kv_compact(struct kv_env *env, struct slice request, struct buf *ret);
 enum err kv_lease_grant(struct kv_env *env, struct slice request, struct buf *ret);   /* ID is not 0 here */
 enum err kv_lease_revoke(struct kv_env *env, struct slice request, struct buf *ret);  /* its keys go in one revision */
-enum err kv_lease_end(struct kv_env *env, struct slice payload, raft_term entry_term); /* internal.LeaseEnd; one revision a lease that has keys */
+/* internal.LeaseEnd: one revision a lease that has keys. Leases that are gone are passed over; of another term than the entry's: ERR_OK, and
+ * nothing happens. */
+enum err kv_lease_end(struct kv_env *env, struct slice payload, raft_term entry_term);
 
 /* Locks. kv_lock answers where the call now stands; a waiting call is answered later by whoever was asked. */
 enum kv_lock_outcome { KV_LOCK_HELD, KV_LOCK_WAITING };
@@ -69,13 +71,24 @@ struct kv_lock_result {
 	lease_id lease;
 	int64_t ttl_s;            /* of the lease */
 };
-/* ERR_LEASE_NOT_FOUND; ERR_EMPTY_KEY (no name: etcd takes it; see the code); ERR_LOCK_MODE_CHANGED; ERR_LOCK_HELD: a try that failed and left nothing behind. */
+/* ERR_EMPTY_KEY: no name (etcd takes it; locks.c says why not here); ERR_NEGATIVE: wait_ms; ERR_LEASE_NOT_FOUND; with grant_lease ERR_LEASE_EXISTS,
+ * ERR_LEASE_TTL_TOO_LARGE; ERR_LOCK_MODE_CHANGED; ERR_CONTENDER_EXISTING_KEY: the key is there and is not this lease's contender; ERR_LOCK_HELD: a
+ * try that failed and left nothing behind (a place that its lease had in the queue is given up, too). ret may be NULL; untouched on error. */
 enum err kv_lock(struct kv_env *env, struct slice payload /* internal.LockCommand */, struct kv_lock_result *ret);
+/* ERR_OK too when the key is gone, or the token is below its create_revision (that hold is over; nothing happens). ERR_EMPTY_KEY, ERR_NEGATIVE,
+ * ERR_NOT_CONTENDER, ERR_STALE_TOKEN: the token is above its create_revision, so no hold of this key ever had it. */
 enum err kv_unlock(struct kv_env *env, struct slice request, struct buf *ret);
-/* The contender goes if `call` is still its latest. Otherwise nothing happens (ERR_OK). */
+/* The contender goes if `call` is still its latest (with waiting_only: and it is not held), and with revoke_lease, when that is its lease,
+ * the lease and all its keys. Otherwise nothing happens (ERR_OK). */
 enum err kv_abandon(struct kv_env *env, struct slice payload);
 /* LockResponse bytes for a granted call. */
 void kv_lock_reply(struct kv_env *env, const struct kv_lock_result *r, struct buf *ret);
+
+/* Elections: v3electionpb requests. Campaign is kv_lock with a value; asking again with another value (not empty) replaces it. */
+enum err kv_proclaim(struct kv_env *env, struct slice request, struct buf *ret); /* ERR_ELECTION_NOT_LEADER; ERR_EMPTY_KEY: no `leader`; as Put */
+enum err kv_resign(struct kv_env *env, struct slice request, struct buf *ret);   /* ERR_OK too when it is over; ERR_EMPTY_KEY */
+enum err kv_leader(struct kv_env *env, struct slice request, struct buf *ret);   /* a read; ERR_ELECTION_NO_LEADER */
+void kv_campaign_reply(struct kv_env *env, struct slice name, const struct kv_lock_result *r, struct buf *ret);
 
 void kv_write_header(const struct kv_env *env, revision rev, struct buf *out, uint32_t field);
 /* LeaseTimeToLiveResponse; remaining_s from the leader (-1: gone), keys from the state. */

@@ -1,0 +1,220 @@
+/* locks.c: Lock, Unlock and what becomes of a call that gave up, as commands of the log.
+ *
+ *   (J1) a refused try leaves nothing behind: no key, no lease that it would have made, no revision. It is decided before the first
+ *        write. Only when its lease was queued already does it change something: that place is given up, as errors.h promises, since a
+ *        caller that was told "held by another" must not come to hold the lock later without knowing.
+ *   (J2) asking again keeps place and mode, and makes the new call the one that may abandon the place.
+ *   (J3) an Unlock with a token frees that very hold or nothing. Sent twice, it is answered OK twice: a hold that is over needs no
+ *        freeing, whether the key is gone or by now belongs to a later hold of the same lease. A token from the future is no hold's.
+ *   (J4) a call may abandon its place only while it is the latest that asked for it; with waiting_only, not once it holds the lock.
+ *
+ * An empty name is refused, though etcd takes it: its key would be "/<lease>", which belongs to whoever owns the root of a tree of keys.
+ */
+#include "core/kv/kv.h"
+
+#include "core/kv/kv_internal.h"
+#include "etcd/v3lock.pb-c.h"
+#include "holdfast/internal.pb-c.h"
+
+static struct call_id call_of(const Holdfast__Internal__CallId *m)
+{
+	return m ? (struct call_id){ .member = m->member, .boot = m->boot, .call = m->call } : (struct call_id){ 0 };
+}
+
+static bool call_is_latest(const struct contender *c, struct call_id call)
+{
+	return (call.member != 0 || call.boot != 0 || call.call != 0) && c->call.member == call.member &&
+	       c->call.boot == call.boot && c->call.call == call.call;
+}
+
+/* ---- Lock ---- */
+
+static enum err check_lock(const Holdfast__Internal__LockCommand *m)
+{
+	if (m->name.len == 0)
+		return ERR_EMPTY_KEY;
+	if (m->mode > LOCK_SHARED)
+		return ERR_MALFORMED;
+	return m->bounded && m->wait_ms < 0 ? ERR_NEGATIVE : ERR_OK;
+}
+
+static enum err check_lock_lease(const struct kv_env *env, const Holdfast__Internal__LockCommand *m)
+{
+	bool exists = lease_find(env->lessor, m->lease) != NULL;
+
+	if (m->lease == 0 || (!m->grant_lease && !exists))
+		return ERR_LEASE_NOT_FOUND;
+	if (m->grant_lease && m->lease_ttl > LEASE_TTL_MAX_S)
+		return ERR_LEASE_TTL_TOO_LARGE;
+	return m->grant_lease && exists ? ERR_LEASE_EXISTS : ERR_OK;
+}
+
+/* Whether a contender that joins the queue now holds at once. */
+static bool would_be_held(const struct kv_env *env, struct slice name, enum lock_mode mode)
+{
+	const struct contender *first = lock_next(env->locks, name, NULL);
+
+	if (!first)
+		return true;
+	/* Behind shared holders only: an exclusive contender anywhere would either be first or make somebody wait. */
+	return mode == LOCK_SHARED && first->mode == LOCK_SHARED && lock_waiters(env->locks, name) == 0;
+}
+
+static void put_key(struct kv_env *env, struct slice key, struct slice value, lease_id lease)
+{
+	store_txn_begin(env->store);
+	store_put(env->store, key, value, lease, NULL);
+	store_txn_end(env->store);
+}
+
+/* The state of the call after its command; NULL when nobody asks. */
+static void tell(const struct kv_env *env, struct slice key, struct kv_lock_result *ret)
+{
+	const struct contender *c = lock_find(env->locks, store_get(env->store, key, 0));
+	const struct lease_record *lease;
+
+	if (!ret)
+		return;
+	ASSERT(c);
+	lease = lease_find(env->lessor, c->lease);
+	ASSERT(lease);
+	*ret = (struct kv_lock_result){
+		.outcome = lock_is_held(env->locks, c) ? KV_LOCK_HELD : KV_LOCK_WAITING,
+		.key = buf_copy_of(key),
+		.token = c->create_revision,
+		.lease = c->lease,
+		.ttl_s = lease->ttl_s,
+	};
+}
+
+static enum err join_queue(struct kv_env *env, const Holdfast__Internal__LockCommand *m, const struct lock_attributes *a,
+			   struct slice key)
+{
+	bool try_only = m->bounded && m->wait_ms == 0;
+	int64_t ttl_s;
+	enum err e = lock_check_put(env->locks, key, m->lease, NULL);
+
+	if (e)
+		return e;
+	if (try_only && !would_be_held(env, kv_slice(m->name), a->mode))
+		return ERR_LOCK_HELD;
+	if (m->grant_lease) {
+		e = lease_grant(env->lessor, m->lease, m->lease_ttl, env->now, &ttl_s);
+		if (e)
+			return e;
+	}
+	lock_next_attributes(env->locks, a);
+	put_key(env, key, kv_slice(m->value), m->lease);
+	return ERR_OK;
+}
+
+static enum err ask_again(struct kv_env *env, const Holdfast__Internal__LockCommand *m, const struct lock_attributes *a,
+			  const struct kv *kv)
+{
+	const struct contender *c = lock_find(env->locks, kv);
+	bool try_only = m->bounded && m->wait_ms == 0;
+
+	/* Another's contender may bear the very key, when that client writes leases in decimal. */
+	if (!c || c->lease != m->lease)
+		return ERR_CONTENDER_EXISTING_KEY;
+	if (c->mode != a->mode)
+		return ERR_LOCK_MODE_CHANGED;
+	if (try_only && !lock_is_held(env->locks, c)) {
+		kv_delete_key(env, arena_copy(env->arena, kv_key(kv)));
+		return ERR_LOCK_HELD;
+	}
+	lock_ask_again(env->locks, c, a);
+	/* A campaign's new value takes the place of the old one; a lock has none, and leaves it. */
+	if (m->value.len > 0 && !slice_eq(kv_slice(m->value), kv_value(kv)))
+		put_key(env, arena_copy(env->arena, kv_key(kv)), kv_slice(m->value), m->lease);
+	return ERR_OK;
+}
+
+enum err kv_lock(struct kv_env *env, struct slice payload, struct kv_lock_result *ret)
+{
+	Holdfast__Internal__LockCommand *m;
+	struct lock_attributes a;
+	struct buf key = { 0 };
+	const struct kv *kv;
+	enum err e = kv_unpack(env, &holdfast__internal__lock_command__descriptor, payload, &m);
+
+	if (!e)
+		e = check_lock(m);
+	if (!e)
+		e = check_lock_lease(env, m);
+	if (e)
+		return e;
+	a = (struct lock_attributes){
+		.mode = (enum lock_mode)m->mode,
+		.bounded = m->bounded,
+		.wait_ms = m->bounded ? m->wait_ms : 0,
+		.call = call_of(m->call),
+		.client = kv_slice(m->client),
+		.since_unix_ms = m->now_unix_ms,
+	};
+	lock_key(kv_slice(m->name), m->lease, &key);
+	kv = store_get(env->store, buf_view(&key), 0);
+	e = kv ? ask_again(env, m, &a, kv) : join_queue(env, m, &a, buf_view(&key));
+	if (!e)
+		tell(env, buf_view(&key), ret);
+	buf_free(&key);
+	return e;
+}
+
+void kv_lock_reply(struct kv_env *env, const struct kv_lock_result *r, struct buf *ret)
+{
+	kv_header_reply(env, ret);
+	pbw_bytes(ret, 2, buf_view(&r->key));
+	pbw_i64(ret, 100, r->token);
+	pbw_i64(ret, 101, r->lease);
+	pbw_i64(ret, 102, r->ttl_s);
+}
+
+/* ---- Unlock ---- */
+
+enum err kv_unlock(struct kv_env *env, struct slice request, struct buf *ret)
+{
+	V3lockpb__UnlockRequest *r;
+	const struct contender *c;
+	const struct kv *kv;
+	enum err e = kv_unpack(env, &v3lockpb__unlock_request__descriptor, request, &r);
+
+	if (!e && r->key.len == 0)
+		e = ERR_EMPTY_KEY;
+	if (!e && r->fencing_token < 0)
+		e = ERR_NEGATIVE;
+	if (e)
+		return e;
+	kv = store_get(env->store, kv_slice(r->key), 0);
+	c = kv ? lock_find(env->locks, kv) : NULL;
+	if (kv && !c)
+		return ERR_NOT_CONTENDER;
+	if (kv && r->fencing_token > c->create_revision)
+		return ERR_STALE_TOKEN;
+	if (kv && (r->fencing_token == 0 || r->fencing_token == c->create_revision))
+		kv_delete_key(env, kv_slice(r->key));
+	kv_header_reply(env, ret);
+	return ERR_OK;
+}
+
+/* ---- a call that gave up ---- */
+
+enum err kv_abandon(struct kv_env *env, struct slice payload)
+{
+	Holdfast__Internal__AbandonCommand *m;
+	const struct contender *c;
+	const struct kv *kv;
+	enum err e = kv_unpack(env, &holdfast__internal__abandon_command__descriptor, payload, &m);
+
+	if (e)
+		return e;
+	kv = m->key.len > 0 ? store_get(env->store, kv_slice(m->key), 0) : NULL;
+	c = kv ? lock_find(env->locks, kv) : NULL;
+	if (!c || !call_is_latest(c, call_of(m->call)) || (m->waiting_only && lock_is_held(env->locks, c)))
+		return ERR_OK;
+	if (m->revoke_lease != 0 && m->revoke_lease == c->lease)
+		kv_end_lease(env, m->revoke_lease);
+	else
+		kv_delete_key(env, kv_slice(m->key));
+	return ERR_OK;
+}
