@@ -1,0 +1,264 @@
+/* Members: the numbers that etcd gives them, and what a publish may change.
+ *
+ * The IDs below were read from etcd 3.4.23 itself, started with --initial-cluster-token, --initial-cluster and
+ * --initial-advertise-peer-urls as given and asked with `etcdctl member list -w json` (and its log's "added member" lines). The
+ * first one by hand: printf %s http://127.0.0.1:52380etcd-cluster | sha1sum. */
+#include <check.h>
+
+#include "base/mem.h"
+#include "core/member/member.h"
+#include "core/snapshot/snapshot.h"
+
+#define LEN(a) (sizeof(a) / sizeof((a)[0]))
+
+static const struct {
+	const char *what;
+	const char *urls[2];
+	size_t len;
+	const char *token;
+	uint64_t want;
+} id_cases[] = {
+	{ "one address", { "http://127.0.0.1:52380" }, 1, "etcd-cluster", 0x866e9665bbc7041f },
+	{ "two are sorted first", { "http://127.0.0.1:52382", "http://127.0.0.1:52381" }, 2, "some-token", 0x6c9569c71ecaa7ca },
+	{ "a leading zero", { "http://127.0.0.1:52384" }, 1, "tok3", 0x013daa139700effe },
+	{ "one of three", { "http://127.0.0.1:52383" }, 1, "tok3", 0x1ae253207a95fc89 },
+	{ "another of three", { "http://127.0.0.1:52385" }, 1, "tok3", 0x44a445cdd46ab653 },
+};
+
+START_TEST(member__ids_are_those_of_etcd)
+{
+	ck_assert_msg(member_derive_id(id_cases[_i].urls, id_cases[_i].len, id_cases[_i].token) == id_cases[_i].want, "%s",
+		      id_cases[_i].what);
+}
+END_TEST
+
+START_TEST(member__cell_ids_are_those_of_etcd)
+{
+	const member_id one[] = { 0x866e9665bbc7041f };
+	const member_id two_urls[] = { 0x6c9569c71ecaa7ca };
+	const member_id three[] = { 0x44a445cdd46ab653, 0x013daa139700effe, 0x1ae253207a95fc89 };
+
+	ck_assert_uint_eq(member_derive_cell_id(one, 1), 0x412ca885fa6038db);
+	ck_assert_uint_eq(member_derive_cell_id(two_urls, 1), 0x4a0d9af2c2bf68ee);
+	ck_assert_uint_eq(member_derive_cell_id(three, 3), 0xdb17865ccf21f6ec); /* in whatever order */
+}
+END_TEST
+
+static const char *const urls[] = { "http://127.0.0.1:52382", "http://127.0.0.1:52381" };
+#define ID UINT64_C(0x6c9569c71ecaa7ca)
+
+static void set_up(struct state *st)
+{
+	state_init(st);
+	member_add_initial(st, &(struct member_spec){ .name = "a", .peer_urls = urls, .peer_urls_len = LEN(urls) }, "some-token");
+}
+
+START_TEST(member__initial_members_are_equal_everywhere)
+{
+	static const char *const other[] = { "http://127.0.0.1:52383" };
+	struct member_spec a = { .name = "a", .peer_urls = urls, .peer_urls_len = LEN(urls) };
+	struct member_spec b = { .peer_urls = other, .peer_urls_len = 1 };
+	struct state one, two;
+
+	state_init(&one);
+	state_init(&two);
+	member_add_initial(&one, &a, "t");
+	member_add_initial(&one, &b, "t");
+	member_add_initial(&two, &b, "t");
+	member_add_initial(&two, &a, "t");
+	ck_assert_uint_eq(one.members.len, 2);
+	ck_assert_uint_eq(state_hash(&one), state_hash(&two));
+	state_deinit(&one);
+	state_deinit(&two);
+}
+END_TEST
+
+START_TEST(member__is_found_with_its_addresses_sorted)
+{
+	const struct member_record *m;
+	struct state st;
+
+	set_up(&st);
+	ck_assert_ptr_null(member_find(&st, ID + 1));
+	m = member_find(&st, ID);
+	ck_assert_ptr_nonnull(m);
+	ck_assert_uint_eq(m->id, ID);
+	ck_assert_str_eq(m->name, "a");
+	ck_assert_uint_eq(m->peer_urls_len, 2);
+	ck_assert_str_eq(m->peer_urls[0], "http://127.0.0.1:52381");
+	ck_assert_str_eq(m->peer_urls[1], "http://127.0.0.1:52382");
+	ck_assert_uint_eq(m->client_urls_len, 0);
+	ck_assert_uint_eq(m->data_dir_id, 0);
+	ck_assert(!m->learner);
+	state_deinit(&st);
+}
+END_TEST
+
+START_TEST(member__publish_binds_the_data_directory_for_good)
+{
+	static const char *const clients[] = { "http://127.0.0.1:2379" };
+	const struct member_record *m;
+	struct state st;
+	uint64_t hash;
+
+	set_up(&st);
+	ck_assert_int_eq(member_publish(&st, ID + 1, "x", clients, 1, 7), ERR_MEMBER_NOT_FOUND);
+	ck_assert_int_eq(member_publish(&st, ID, "b", clients, 1, 7), ERR_OK);
+	tree_check(&st.members);
+	hash = state_hash(&st);
+	ck_assert_int_eq(member_publish(&st, ID, "c", clients, 1, 8), ERR_WRONG_MEMBER);
+	ck_assert_int_eq(member_publish(&st, ID, "c", clients, 1, 0), ERR_WRONG_MEMBER);
+	ck_assert_uint_eq(state_hash(&st), hash); /* a refusal changes nothing */
+	m = member_find(&st, ID);
+	ck_assert_str_eq(m->name, "b");
+	ck_assert_uint_eq(m->data_dir_id, 7);
+	ck_assert_str_eq(m->client_urls[0], "http://127.0.0.1:2379");
+	ck_assert_int_eq(member_publish(&st, ID, m->name, (const char *const *)m->client_urls, 1, 7), ERR_OK);
+	ck_assert_uint_eq(state_hash(&st), hash);
+	ck_assert_int_eq(member_publish(&st, ID, "d", NULL, 0, 7), ERR_OK);
+	ck_assert_uint_eq(member_find(&st, ID)->client_urls_len, 0);
+	ck_assert_uint_eq(member_find(&st, ID)->peer_urls_len, 2);
+	tree_check(&st.members);
+	state_deinit(&st);
+}
+END_TEST
+
+START_TEST(member__publish_does_not_show_in_an_open_view)
+{
+	struct state st, view;
+	uint64_t hash;
+
+	set_up(&st);
+	view = state_view(&st);
+	hash = state_hash(&view);
+	ck_assert_int_eq(member_publish(&st, ID, "b", NULL, 0, 7), ERR_OK);
+	ck_assert_uint_ne(state_hash(&st), hash);
+	ck_assert_uint_eq(state_hash(&view), hash);
+	ck_assert_str_eq(member_find(&view, ID)->name, "a");
+	tree_check(&view.members);
+	state_deinit(&st);
+	state_deinit(&view);
+}
+END_TEST
+
+START_TEST(member__publish_keeps_to_its_bounds)
+{
+	const char *many[MEMBER_URLS_MAX + 1];
+	char name[MEMBER_NAME_MAX + 2], url[MEMBER_URL_BYTES_MAX + 2];
+	const char *const long_url[] = { url };
+	const char *const empty_url[] = { "" };
+	struct state st;
+
+	memset(name, 'n', sizeof(name));
+	memset(url, 'u', sizeof(url));
+	name[sizeof(name) - 1] = url[sizeof(url) - 1] = '\0';
+	for (size_t i = 0; i < LEN(many); i++)
+		many[i] = "http://127.0.0.1:2379";
+	set_up(&st);
+	ck_assert_int_eq(member_publish(&st, ID, name, NULL, 0, 7), ERR_MEMBER_BAD_URLS);
+	ck_assert_int_eq(member_publish(&st, ID, "a", long_url, 1, 7), ERR_MEMBER_BAD_URLS);
+	ck_assert_int_eq(member_publish(&st, ID, "a", empty_url, 1, 7), ERR_MEMBER_BAD_URLS);
+	ck_assert_int_eq(member_publish(&st, ID, "a", many, LEN(many), 7), ERR_MEMBER_BAD_URLS);
+	ck_assert_uint_eq(member_find(&st, ID)->data_dir_id, 0);
+	name[sizeof(name) - 2] = url[sizeof(url) - 2] = '\0';
+	ck_assert_int_eq(member_publish(&st, ID, name, long_url, 1, 7), ERR_OK);
+	ck_assert_int_eq(member_publish(&st, ID, name, many, LEN(many) - 1, 7), ERR_OK);
+	state_deinit(&st);
+}
+END_TEST
+
+/* ---- the record on disk ---- */
+
+static struct buf encoded(const struct state *st)
+{
+	struct buf b = { 0 };
+
+	member_record_type.encode(&member_find(st, ID)->base, &b);
+	return b;
+}
+
+START_TEST(member__record_survives_encode_and_decode)
+{
+	static const char *const clients[] = { "http://b:2379", "http://a:2379" };
+	struct tree_record *r, *clone;
+	struct buf b, again = { 0 };
+	struct state st;
+
+	set_up(&st);
+	ck_assert_int_eq(member_publish(&st, ID, "b", clients, 2, 7), ERR_OK);
+	b = encoded(&st);
+	ck_assert_int_eq(member_record_type.decode(buf_view(&b), &r), ERR_OK);
+	clone = member_record_type.clone(r);
+	ck_assert_uint_eq(member_record_type.hash(r), member_record_type.hash(&member_find(&st, ID)->base));
+	tree_record_unref(&member_record_type, r);
+	member_record_type.encode(clone, &again);
+	ck_assert(slice_eq(buf_view(&b), buf_view(&again)));
+	tree_record_unref(&member_record_type, clone);
+	buf_free(&again);
+	buf_free(&b);
+	state_deinit(&st);
+}
+END_TEST
+
+static void check_not_another(struct slice bytes)
+{
+	struct tree_record *r;
+	struct buf again = { 0 };
+
+	if (member_record_type.decode(bytes, &r) != ERR_OK)
+		return;
+	member_record_type.encode(r, &again); /* it may be another member, but one that is written so */
+	ck_assert(slice_eq(buf_view(&again), bytes));
+	buf_free(&again);
+	tree_record_unref(&member_record_type, r);
+}
+
+START_TEST(member__record_is_never_taken_for_another)
+{
+	struct tree_record *r;
+	struct state st;
+	struct buf b;
+
+	set_up(&st);
+	ck_assert_int_eq(member_publish(&st, ID, "b", urls, 2, 7), ERR_OK);
+	b = encoded(&st);
+	ck_assert_int_eq(member_record_type.decode(slice_of(b.ptr, 0), &r), ERR_CORRUPT);
+	for (size_t i = 0; i < b.len; i++) {
+		struct buf cut = buf_copy_of(slice_of(b.ptr, i)); /* its own block, so that a byte too far is seen */
+		check_not_another(buf_view(&cut));
+		buf_free(&cut);
+		for (unsigned bit = 0; bit < 8; bit++) {
+			b.ptr[i] ^= (uint8_t)(1u << bit);
+			check_not_another(buf_view(&b));
+			b.ptr[i] ^= (uint8_t)(1u << bit);
+		}
+	}
+	buf_append(&b, "\x38\x01", 2); /* field 7: not known */
+	ck_assert_int_eq(member_record_type.decode(buf_view(&b), &r), ERR_CORRUPT);
+	buf_free(&b);
+	state_deinit(&st);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("core_member");
+	TCase *tc = tcase_create("member");
+	SRunner *sr = srunner_create(s);
+	int failed;
+
+	tcase_add_loop_test(tc, member__ids_are_those_of_etcd, 0, LEN(id_cases));
+	tcase_add_test(tc, member__cell_ids_are_those_of_etcd);
+	tcase_add_test(tc, member__initial_members_are_equal_everywhere);
+	tcase_add_test(tc, member__is_found_with_its_addresses_sorted);
+	tcase_add_test(tc, member__publish_binds_the_data_directory_for_good);
+	tcase_add_test(tc, member__publish_does_not_show_in_an_open_view);
+	tcase_add_test(tc, member__publish_keeps_to_its_bounds);
+	tcase_add_test(tc, member__record_survives_encode_and_decode);
+	tcase_add_test(tc, member__record_is_never_taken_for_another);
+	suite_add_tcase(s, tc);
+	srunner_run_all(sr, CK_NORMAL);
+	failed = srunner_ntests_failed(sr);
+	srunner_free(sr);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
