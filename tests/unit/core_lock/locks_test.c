@@ -1,0 +1,342 @@
+/* locks_test.c: which keys contend, and the edges that a story (tests/datadriven/lock) does not tell well. */
+#include "core/lock/lock.h"
+
+#include <check.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "fixture.h"
+
+static struct fixture f;
+
+static void setup(void)
+{
+	fixture_init(&f);
+}
+
+static void teardown(void)
+{
+	fixture_deinit(&f);
+}
+
+static struct slice str(const char *s)
+{
+	return slice_of_str(s);
+}
+
+/* ---- names ---- */
+
+START_TEST(locks__which_key_contends_for_which_lock)
+{
+	static const struct {
+		const char *key;
+		lease_id lease;
+		const char *want; /* NULL: it is no contender */
+	} cases[] = {
+		{ "a/1f", 31, "a" },
+		{ "a/31", 31, "a" },  /* decimal */
+		{ "a/31", 49, "a" },  /* the same bytes, in hex */
+		{ "a/1F", 31, NULL }, /* one spelling only */
+		{ "a/01f", 31, NULL },
+		{ "a/0x1f", 31, NULL },
+		{ "a/+31", 31, NULL },
+		{ "a/1f ", 31, NULL },
+		{ "a/ 1f", 31, NULL },
+		{ "a/1f", 32, NULL },
+		{ "a/", 31, NULL },
+		{ "a", 31, NULL },
+		{ "1f", 31, NULL },
+		{ "", 31, NULL },
+		{ "/1f", 31, "" },
+		{ "//1f", 31, "/" },
+		{ "a/b/1f", 31, "a/b" },
+		{ "a/1f/", 31, NULL },
+		{ "a/1f/1f", 31, "a/1f" },
+		{ "a/0", 0, NULL }, /* no lease is no contender */
+		{ "a/7fffffffffffffff", INT64_MAX, "a" },
+		{ "a/9223372036854775807", INT64_MAX, "a" },
+		{ "a/ffffffffffffffff", -1, "a" },
+		{ "a/18446744073709551615", -1, NULL },
+		{ "a/-1", -1, NULL },
+		{ "a/8000000000000000", INT64_MIN, "a" },
+		{ "a/00000000000000000000000000000000000000000000001f", 31, NULL },
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct slice name = str("untouched");
+		bool got = lock_parse(str(cases[i].key), cases[i].lease, &name);
+
+		ck_assert_msg(got == (cases[i].want != NULL), "%s", cases[i].key);
+		ck_assert_msg(slice_eq(name, str(got ? cases[i].want : "untouched")), "%s", cases[i].key);
+		ck_assert_int_eq(lock_parse(str(cases[i].key), cases[i].lease, NULL), got);
+	}
+}
+END_TEST
+
+START_TEST(locks__a_key_that_was_made_parses)
+{
+	static const lease_id leases[] = { 1, 10, 31, INT64_MAX, -1, INT64_MIN };
+	static const char *const names[] = { "", "a", "a/b", "/", "a/1" };
+
+	for (size_t i = 0; i < sizeof(leases) / sizeof(leases[0]); i++) {
+		for (size_t k = 0; k < sizeof(names) / sizeof(names[0]); k++) {
+			struct buf key = { 0 };
+			struct slice name;
+
+			lock_key(str(names[k]), leases[i], &key);
+			ck_assert(lock_parse(buf_view(&key), leases[i], &name));
+			ck_assert(slice_eq(name, str(names[k])));
+			buf_free(&key);
+		}
+	}
+}
+END_TEST
+
+/* Names that are each other's beginnings, or hold zero bytes and slashes, lie apart. */
+START_TEST(locks__names_of_any_bytes_do_not_mix)
+{
+	static const struct {
+		const char *bytes;
+		size_t len;
+	} keys[] = { { "/7", 2 }, { "a/7", 3 }, { "ab/7", 4 }, { "a\0/7", 4 }, { "a\0\0\0\0\0\0\0\0/7", 11 }, { "\377/7", 3 }, { "\377\377/7", 4 },
+		{ "\0/7", 3 }, { "a/b/7", 5 }, { "//7", 3 } };
+	enum { N = sizeof(keys) / sizeof(keys[0]) };
+	const struct contender *granted[N + 1];
+
+	for (size_t i = 0; i < N; i++)
+		ck_assert_int_eq(fixture_put(&f, slice_of(keys[i].bytes, keys[i].len), 7), ERR_OK);
+	ck_assert_uint_eq(lock_take_granted(f.locks, granted, N + 1), N);
+	for (size_t i = 0; i < N; i++) {
+		struct slice key = slice_of(keys[i].bytes, keys[i].len);
+
+		ck_assert(slice_eq(contender_key(granted[i]), key));
+		ck_assert(slice_eq(contender_name(granted[i]), slice_of(key.ptr, key.len - 2)));
+		ck_assert_ptr_null(lock_next(f.locks, contender_name(granted[i]), granted[i]));
+	}
+	ck_assert_ptr_null(lock_next(f.locks, str("b"), NULL));
+	ck_assert_uint_eq(lock_waiters(f.locks, str("b")), 0);
+}
+END_TEST
+
+/* ---- records ---- */
+
+static const struct lock_attributes everything = { .mode = LOCK_SHARED, .bounded = true, .wait_ms = 1500, .call = { 1, UINT64_MAX, 3 },
+	.client = { (const uint8_t *)"10.0.0.1:5", 10 }, .since_unix_ms = 1700000000000 };
+
+START_TEST(locks__attributes_survive_a_snapshot)
+{
+	const struct contender *c;
+
+	ck_assert_int_eq(fixture_lock(&f, str("a"), 7, &everything), ERR_OK);
+	fixture_reload(&f);
+	c = lock_next(f.locks, str("a"), NULL);
+	ck_assert_int_eq(c->mode, LOCK_SHARED);
+	ck_assert(c->bounded);
+	ck_assert_int_eq(c->wait_ms, 1500);
+	ck_assert_uint_eq(c->call.member, 1);
+	ck_assert_uint_eq(c->call.boot, UINT64_MAX);
+	ck_assert_uint_eq(c->call.call, 3);
+	ck_assert_int_eq(c->since_unix_ms, 1700000000000);
+	ck_assert_int_eq(c->lease, 7);
+	ck_assert_int_eq(c->create_revision, 2);
+	ck_assert(slice_eq(contender_client(c), str("10.0.0.1:5")));
+	ck_assert(slice_eq(contender_key(c), str("a/7")));
+}
+END_TEST
+
+START_TEST(locks__every_attribute_counts_in_the_hash)
+{
+	struct lock_attributes a[7];
+	uint64_t hashes[7];
+
+	for (size_t i = 0; i < 7; i++)
+		a[i] = everything;
+	a[1].bounded = false;
+	a[2].wait_ms++;
+	a[3].call.call++;
+	a[4].client.len--;
+	a[5].call.member++;
+	a[6].call.boot--;
+	for (size_t i = 0; i < 7; i++) {
+		ck_assert_int_eq(fixture_lock(&f, str("a"), 7, &a[i]), ERR_OK);
+		hashes[i] = f.state.contenders.hash;
+		for (size_t k = 0; k < i; k++)
+			ck_assert_uint_ne(hashes[k], hashes[i]);
+	}
+	ck_assert_int_eq(fixture_lock(&f, str("a"), 7, &a[0]), ERR_OK);
+	ck_assert_uint_eq(f.state.contenders.hash, hashes[0]);
+}
+END_TEST
+
+/* Cut anywhere, or with any byte changed, a record is refused or means something that is encoded just so. */
+START_TEST(locks__damaged_records_are_refused_or_canonical)
+{
+	struct buf bytes = { 0 }, again = { 0 };
+	struct tree_record *r;
+
+	fixture_lock(&f, str("a"), 7, &everything);
+	contender_type.encode(&lock_next(f.locks, str("a"), NULL)->base, &bytes);
+	for (size_t len = 0; len < bytes.len; len++)
+		ck_assert_int_eq(contender_type.decode(slice_of(bytes.ptr, len), &r), ERR_CORRUPT);
+	for (size_t at = 0; at < bytes.len; at++) {
+		for (unsigned flip = 1; flip < 256; flip++) {
+			bytes.ptr[at] ^= (uint8_t)flip;
+			if (contender_type.decode(buf_view(&bytes), &r) == ERR_OK) {
+				buf_clear(&again);
+				contender_type.encode(r, &again);
+				ck_assert(slice_eq(buf_view(&bytes), buf_view(&again)));
+				contender_type.free(r);
+			}
+			bytes.ptr[at] ^= (uint8_t)flip;
+		}
+	}
+	buf_free(&bytes);
+	buf_free(&again);
+}
+END_TEST
+
+START_TEST(locks__a_long_client_address_is_cut)
+{
+	struct lock_attributes a = everything;
+
+	a.client = (struct slice){ mem_zalloc(5000), 5000 };
+	fixture_lock(&f, str("a"), 7, &a);
+	ck_assert_uint_eq(contender_client(lock_next(f.locks, str("a"), NULL)).len, LOCK_CLIENT_MAX);
+	fixture_reload(&f);
+	free((void *)(uintptr_t)a.client.ptr);
+}
+END_TEST
+
+START_TEST(locks__attributes_are_for_the_next_contender_alone)
+{
+	lock_next_attributes(f.locks, &everything);
+	fixture_put(&f, str("no contender"), 7);
+	fixture_put(&f, str("a/7"), 7);
+	fixture_put(&f, str("b/7"), 7);
+	ck_assert_int_eq(lock_next(f.locks, str("a"), NULL)->mode, LOCK_SHARED);
+	ck_assert_int_eq(lock_next(f.locks, str("b"), NULL)->mode, LOCK_EXCLUSIVE);
+	ck_assert(!lock_next(f.locks, str("b"), NULL)->bounded);
+	lock_next_attributes(f.locks, &everything);
+	lock_next_attributes(f.locks, NULL);
+	fixture_put(&f, str("c/7"), 7);
+	ck_assert_int_eq(lock_next(f.locks, str("c"), NULL)->mode, LOCK_EXCLUSIVE);
+}
+END_TEST
+
+/* A view is a snapshot under way: what happens to the queue afterwards must not be seen in it. */
+START_TEST(locks__a_view_keeps_the_queue_as_it_was)
+{
+	struct tree view;
+	struct lock_attributes a = everything;
+	struct tree_cursor cursor;
+
+	fixture_lock(&f, str("a"), 7, &a);
+	fixture_put(&f, str("a/8"), 8);
+	view = tree_view(&f.state.contenders);
+	a.client = str("elsewhere");
+	fixture_lock(&f, str("a"), 7, &a);
+	fixture_delete(&f, str("a/8"));
+	fixture_delete(&f, str("a/7"));
+	ck_assert_uint_eq(view.len, 2);
+	tree_check(&view);
+	ck_assert(slice_eq(contender_client((const struct contender *)(void *)tree_first(&cursor, &view)), str("10.0.0.1:5")));
+	tree_deinit(&view);
+	ck_assert_uint_eq(f.state.contenders.len, 0);
+	ck_assert_uint_eq(f.state.contenders.hash, 0);
+}
+END_TEST
+
+/* ---- long queues ---- */
+
+static void lock_many(lease_id from, lease_id to, enum lock_mode mode)
+{
+	struct lock_attributes a = { .mode = mode };
+
+	for (lease_id id = from; id <= to; id++)
+		ck_assert_int_eq(fixture_lock(&f, str("hot"), id, &a), ERR_OK);
+}
+
+static void unlock(lease_id id)
+{
+	struct buf key = { 0 };
+
+	lock_key(str("hot"), id, &key);
+	ck_assert(fixture_delete(&f, buf_view(&key)));
+	buf_free(&key);
+}
+
+START_TEST(locks__two_thousand_wait_and_each_release_lets_in_the_next)
+{
+	const struct contender *granted[2];
+	enum { N = 2000 };
+
+	lock_many(1, N, LOCK_EXCLUSIVE);
+	ck_assert_uint_eq(lock_waiters(f.locks, str("hot")), N - 1);
+	for (lease_id id = 1; id <= N; id++) {
+		ck_assert_uint_eq(lock_take_granted(f.locks, granted, 2), 1);
+		ck_assert_int_eq(granted[0]->lease, id);
+		ck_assert(lock_is_held(f.locks, granted[0]));
+		unlock(id);
+	}
+	ck_assert_uint_eq(lock_take_granted(f.locks, granted, 2), 0);
+}
+END_TEST
+
+START_TEST(locks__many_readers_are_let_in_at_once_and_taken_in_pieces)
+{
+	const struct contender *granted[700];
+	lease_id next = 2;
+	size_t n;
+
+	lock_many(1, 1, LOCK_EXCLUSIVE);
+	lock_many(2, 20001, LOCK_SHARED);
+	lock_many(20002, 20002, LOCK_EXCLUSIVE);
+	lock_many(20003, 20004, LOCK_SHARED);
+	ck_assert_uint_eq(lock_take_granted(f.locks, granted, 700), 1);
+	ck_assert_uint_eq(lock_waiters(f.locks, str("hot")), 20003);
+	unlock(1);
+	unlock(1000);
+	ck_assert_uint_eq(lock_waiters(f.locks, str("hot")), 3);
+	while ((n = lock_take_granted(f.locks, granted, 700))) {
+		for (size_t i = 0; i < n; i++, next++) {
+			next += next == 1000;
+			ck_assert_int_eq(granted[i]->lease, next);
+			ck_assert(lock_is_held(f.locks, granted[i]));
+		}
+	}
+	ck_assert_int_eq(next, 20002);
+	unlock(20002); /* the writer gives up, and those behind it hold at once */
+	ck_assert_uint_eq(lock_take_granted(f.locks, granted, 700), 2);
+	ck_assert_int_eq(granted[1]->lease, 20004);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("locks");
+	TCase *t = tcase_create("locks");
+	SRunner *r;
+	int failed;
+
+	tcase_add_checked_fixture(t, setup, teardown);
+	tcase_add_test(t, locks__which_key_contends_for_which_lock);
+	tcase_add_test(t, locks__a_key_that_was_made_parses);
+	tcase_add_test(t, locks__names_of_any_bytes_do_not_mix);
+	tcase_add_test(t, locks__attributes_survive_a_snapshot);
+	tcase_add_test(t, locks__every_attribute_counts_in_the_hash);
+	tcase_add_test(t, locks__damaged_records_are_refused_or_canonical);
+	tcase_add_test(t, locks__a_long_client_address_is_cut);
+	tcase_add_test(t, locks__attributes_are_for_the_next_contender_alone);
+	tcase_add_test(t, locks__a_view_keeps_the_queue_as_it_was);
+	tcase_add_test(t, locks__two_thousand_wait_and_each_release_lets_in_the_next);
+	tcase_add_test(t, locks__many_readers_are_let_in_at_once_and_taken_in_pieces);
+	tcase_set_timeout(t, 60);
+	suite_add_tcase(s, t);
+	r = srunner_create(s);
+	srunner_run_all(r, CK_NORMAL);
+	failed = srunner_ntests_failed(r);
+	srunner_free(r);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
