@@ -84,10 +84,11 @@ struct raft_ready {
 	raft_index truncate_from; /* 0: nothing to cut; entries >= this go first */
 	struct raft_entry **entries; /* references owned by the taker */
 	size_t entries_len;
-	/* 2. Messages in order; entries' references are the taker's. */
+	/* 2. Messages in order; entries' references are the taker's, data is not. */
 	struct raft_message *messages;
 	size_t messages_len;
-	/* 3. Committed entries, to be applied in order, once each; references are the taker's. */
+	/* 3. Committed entries that are durable here too, to be applied in order, once each; references are the taker's. A take gives a bounded
+	 * number; raft_has_ready() tells whether there are more. */
 	struct raft_entry **committed;
 	size_t committed_len;
 	/* 4. */
@@ -101,7 +102,8 @@ struct raft_ready {
 	 * raft_send_snapshot() until raft_snapshot_acked() or raft_snapshot_failed(). Each is named once a need. */
 	member_id snapshot_to[RAFT_MEMBERS_MAX];
 	size_t snapshot_to_len;
-	/* 7. Snapshot chunks received in the current term, from the leader (data owned by the taker). */
+	/* 7. Snapshot chunks received in the current term from the leader, and (as leader) followers' replies to chunks: RAFT_SNAPSHOT and
+	 * RAFT_SNAPSHOT_REPLY messages. data is the taker's (free()). */
 	struct raft_message *chunks;
 	size_t chunks_len;
 	/* 8. role, term or leader changed since the last take */

@@ -1,0 +1,28 @@
+/* gateway.h: HTTP/1.1 on the client port, by h2o: JSON for every method of the table, /health, /version, /metrics. One thread. */
+#ifndef HOLDFAST_GATEWAY_H
+#define HOLDFAST_GATEWAY_H
+
+#include "service/service.h"
+
+struct gateway;
+
+struct gateway_config {
+	struct service *service;
+	struct node *node;
+	uint32_t max_request_bytes;   /* of the protobuf message; JSON may be larger by base64 and names */
+	uint32_t max_connections;     /* above it: 503 and closed */
+	uint32_t max_header_bytes;
+	uint64_t request_timeout_ms;  /* header and body must have arrived by then */
+	uint64_t idle_timeout_ms;     /* of a kept-alive connection */
+	const char *server_version;   /* /version: etcdserver */
+	/* Appends Prometheus text of the parts the gateway does not know; may be NULL. */
+	void (*metrics)(void *ctx, struct buf *out);
+	void *metrics_ctx;
+};
+
+struct gateway *gateway_new(const struct gateway_config *config);
+void gateway_adopt(struct gateway *g, int fd, const char *address); /* owns fd; any thread */
+void gateway_stop(struct gateway *g); /* cancels what is open, returns when all is finished */
+void gateway_free(struct gateway *g);
+
+#endif

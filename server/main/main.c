@@ -1,0 +1,346 @@
+/* main.c: wires the parts together and takes them apart again.
+ *
+ * Start: options, storage, core; then the node's threads, the peers' listener, and the client port last: who can connect is served. Stop (SIGTERM, SIGINT): the client
+ * port first; calls under way get a moment; then the node, which answers what is left; the disk last. */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "core/member/member.h"
+#include "core/snapshot/snapshot.h"
+#include "gateway/gateway.h"
+#include "grpc/grpc_front.h"
+#include "log/log.h"
+#include "net/acceptor.h"
+#include "net/peers.h"
+#include "node/node.h"
+#include "options.h"
+#include "version.h"
+
+#define STOP_GRACE_MS 500
+#define EXIT_USAGE 2
+
+struct server {
+	struct options options;
+	struct state initial;
+	struct storage *storage;
+	struct node *node;
+	struct peers *peers;
+	struct service *service;
+	struct grpc_front *grpc;
+	struct gateway *gateway;
+	struct acceptor *acceptor;
+	int fatal_fd; /* eventfd: the node gave up */
+	const char *_Atomic fatal_reason;
+};
+
+/* ---- what the node calls ---- */
+
+static void node_send(void *ctx, member_id to, struct buf *bytes, bool bulk)
+{
+	peers_send(((struct server *)ctx)->peers, to, bytes, bulk);
+}
+
+static void node_members(void *ctx, const struct state *state)
+{
+	struct server *s = ctx;
+	struct peer_address list[OPTIONS_MEMBERS_MAX * 2];
+	struct tree_cursor c;
+	size_t len = 0;
+	for (struct tree_record *r = tree_first(&c, &state->members); r && len < sizeof(list) / sizeof(list[0]); r = tree_next(&c)) {
+		const struct member_record *m = (const struct member_record *)(void *)r;
+		list[len++] = (struct peer_address){ m->id, (const char *const *)m->peer_urls, m->peer_urls_len };
+	}
+	peers_set(s->peers, list, len);
+}
+
+static void node_fatal(void *ctx, const char *reason)
+{
+	struct server *s = ctx;
+	uint64_t one = 1;
+	s->fatal_reason = reason;
+	if (write(s->fatal_fd, &one, sizeof(one)) != sizeof(one))
+		abort();
+}
+
+/* ---- what peers and the acceptor call ---- */
+
+static bool on_message(void *ctx, struct slice bytes)
+{
+	return node_message(((struct server *)ctx)->node, bytes);
+}
+
+static void on_lost(void *ctx, member_id peer)
+{
+	node_peer_lost(((struct server *)ctx)->node, peer);
+}
+
+static void on_http2(void *ctx, int fd, const char *address)
+{
+	grpc_front_adopt(((struct server *)ctx)->grpc, fd, address);
+}
+
+static void on_http1(void *ctx, int fd, const char *address)
+{
+	gateway_adopt(((struct server *)ctx)->gateway, fd, address);
+}
+
+/* ---- start ---- */
+
+static uint64_t random_u64(void)
+{
+	uint64_t v = 0;
+	while (!v) {
+		if (getrandom(&v, sizeof(v), 0) != sizeof(v))
+			abort();
+	}
+	return v;
+}
+
+struct identity {
+	uint64_t cell_id;
+	member_id self;
+};
+
+static struct identity make_initial(struct server *s)
+{
+	const struct options *o = &s->options;
+	member_id ids[OPTIONS_MEMBERS_MAX];
+	struct identity id = { 0, 0 };
+	state_init(&s->initial);
+	for (size_t i = 0; i < o->members_len; i++) {
+		const struct initial_member *m = &o->members[i];
+		const char *const *urls = (const char *const *)m->peer_urls.urls;
+		member_add_initial(&s->initial, &(struct member_spec){ m->name, urls, m->peer_urls.len }, o->initial_cluster_token);
+		ids[i] = member_derive_id(urls, m->peer_urls.len, o->initial_cluster_token);
+		if (strcmp(m->name, o->name) == 0)
+			id.self = ids[i];
+	}
+	id.cell_id = member_derive_cell_id(ids, o->members_len);
+	return id;
+}
+
+static enum err open_storage(struct server *s, struct identity id, struct errmsg *em)
+{
+	const struct options *o = &s->options;
+	struct storage_options so = {
+		.dir = o->data_dir,
+		.identity = { .cell_id = id.cell_id, .member_id = id.self, .data_dir_id = random_u64(), .name = slice_of_str(o->name),
+			      .cell_token = slice_of_str(o->initial_cluster_token) },
+	};
+	if (!storage_exists(o->data_dir) && o->existing) {
+		errmsg_set(em, "--initial-cluster-state is 'existing', but '%s' holds no member's data: a member of an existing cell is started "
+			       "with its data directory", o->data_dir);
+		return ERR_NOT_FOUND;
+	}
+	return storage_open(&so, &s->storage, em);
+}
+
+static struct core_config core_config_of(const struct server *s, const struct storage_state *st)
+{
+	const struct options *o = &s->options;
+	return (struct core_config){
+		.cell_id = st->identity.cell_id,
+		.member = st->identity.member_id,
+		.data_dir_id = st->identity.data_dir_id,
+		.boot = st->boot,
+		.seed = random_u64(),
+		.name = o->name,
+		.client_urls = (const char *const *)o->advertise_client.urls,
+		.client_urls_len = o->advertise_client.len,
+		.election_timeout_ms = (uint32_t)o->election_timeout_ms,
+		.heartbeat_ms = (uint32_t)o->heartbeat_interval_ms,
+		.snapshot_count = o->snapshot_count,
+		.snapshot_keep = o->snapshot_count < 10000 ? o->snapshot_count : 10000,
+		.max_txn_ops = (uint32_t)o->max_txn_ops,
+		.max_request_bytes = (uint32_t)o->max_request_bytes,
+		.request_timeout_ms = 5000 + 2 * (uint32_t)o->election_timeout_ms,
+		.max_pending = 100000,
+		.max_waiters = 100000,
+		.quota_bytes = o->quota_backend_bytes,
+		.auto_compact_ms = (uint32_t)(o->auto_compaction_ms > UINT32_MAX ? UINT32_MAX : o->auto_compaction_ms),
+		.version = HOLDFAST_ETCD_VERSION,
+	};
+}
+
+static enum err start_node(struct server *s, struct errmsg *em)
+{
+	struct node_config nc = {
+		.core = core_config_of(s, storage_state(s->storage)),
+		.storage = s->storage,
+		.initial = &s->initial,
+		.callbacks = { s, node_send, node_members, node_fatal },
+		.max_queued_calls = 100000,
+		.max_queued_message_bytes = 64U << 20,
+	};
+	return node_new(&nc, &s->node, em);
+}
+
+static enum err start_fronts(struct server *s, struct errmsg *em)
+{
+	const struct options *o = &s->options;
+	struct service_limits limits = { (uint32_t)o->max_txn_ops, (uint32_t)o->max_request_bytes };
+	struct acceptor_sinks sinks = { s, on_http2, on_http1 };
+	s->service = service_new(s->node, &limits);
+	s->grpc = grpc_front_new(&(struct grpc_front_config){
+		.service = s->service,
+		.max_concurrent_streams = (uint32_t)o->max_concurrent_streams,
+		.max_request_bytes = limits.max_request_bytes,
+		.keepalive_min_time_ms = o->grpc_keepalive_min_time_ms,
+		.keepalive_interval_ms = o->grpc_keepalive_interval_ms,
+		.keepalive_timeout_ms = o->grpc_keepalive_timeout_ms,
+		.max_calls = 200000,
+	});
+	s->gateway = gateway_new(&(struct gateway_config){
+		.service = s->service,
+		.node = s->node,
+		.max_request_bytes = limits.max_request_bytes,
+		.max_connections = 10000,
+		.max_header_bytes = 64 * 1024,
+		.request_timeout_ms = 10000,
+		.idle_timeout_ms = 120000,
+		.server_version = HOLDFAST_ETCD_VERSION,
+	});
+	s->acceptor = acceptor_new(&sinks, &(struct acceptor_limits){ .max_undecided = 1000 });
+	for (size_t i = 0; i < o->listen_client.len; i++) {
+		enum err e = acceptor_listen(s->acceptor, o->listen_client.urls[i], em);
+		if (e)
+			return e;
+	}
+	acceptor_start(s->acceptor);
+	return ERR_OK;
+}
+
+static enum err start(struct server *s, struct errmsg *em)
+{
+	const struct options *o = &s->options;
+	struct identity id = make_initial(s);
+	struct peers_callbacks pc = { s, on_message, on_lost };
+	enum err e = open_storage(s, id, em);
+	if (e)
+		return e;
+	e = start_node(s, em);
+	if (e)
+		return e;
+	s->peers = peers_new(id.self, &pc);
+	e = peers_listen(s->peers, (const char *const *)o->listen_peer.urls, o->listen_peer.len, em);
+	if (e)
+		return e;
+	node_start(s->node);
+	e = start_fronts(s, em);
+	if (e)
+		return e;
+	log_info("ready to serve client requests", LOG_STR("name", o->name), LOG_ID("member", id.self), LOG_ID("cell", id.cell_id),
+		 LOG_STR("address", o->listen_client.urls[0]), LOG_STR("data_dir", o->data_dir), LOG_STR("version", HOLDFAST_VERSION));
+	return ERR_OK;
+}
+
+static void stop(struct server *s)
+{
+	if (s->acceptor)
+		acceptor_stop(s->acceptor);
+	if (s->gateway)
+		gateway_stop(s->gateway);
+	if (s->grpc)
+		grpc_front_stop(s->grpc, STOP_GRACE_MS);
+	if (s->node)
+		node_stop(s->node);
+	if (s->peers)
+		peers_stop(s->peers);
+	acceptor_free(s->acceptor);
+	if (s->gateway)
+		gateway_free(s->gateway);
+	if (s->grpc)
+		grpc_front_free(s->grpc);
+	if (s->service)
+		service_free(s->service);
+	node_free(s->node);
+	if (s->peers)
+		peers_free(s->peers);
+	storage_close(s->storage);
+	state_deinit(&s->initial);
+	options_free(&s->options);
+}
+
+/* Waits for a signal or for the node to give up. Returns the exit code. */
+static int wait_for_end(struct server *s, int signal_fd)
+{
+	struct pollfd fds[2] = { { .fd = signal_fd, .events = POLLIN }, { .fd = s->fatal_fd, .events = POLLIN } };
+	struct signalfd_siginfo info;
+	while (poll(fds, 2, -1) < 0 && errno == EINTR)
+		;
+	if (fds[1].revents) {
+		log_error("this replica stops", LOG_STR("reason", s->fatal_reason));
+		return EXIT_FAILURE;
+	}
+	if (read(signal_fd, &info, sizeof(info)) == sizeof(info))
+		log_info("stopping", LOG_STR("signal", info.ssi_signo == SIGTERM ? "SIGTERM" : "SIGINT"));
+	return EXIT_SUCCESS;
+}
+
+/* As many descriptors as the machine gives: each connection is one. */
+static void raise_descriptor_limit(void)
+{
+	struct rlimit r;
+	if (getrlimit(RLIMIT_NOFILE, &r) == 0 && r.rlim_cur < r.rlim_max) {
+		r.rlim_cur = r.rlim_max;
+		setrlimit(RLIMIT_NOFILE, &r);
+	}
+}
+
+int main(int argc, char **argv)
+{
+	struct server *s = mem_zalloc(sizeof(*s));
+	struct errmsg em = { .text = "" };
+	sigset_t set;
+	int signal_fd, code;
+	switch (options_parse(&s->options, argc, argv, &em)) {
+	case OPTIONS_EXIT_OK:
+		options_free(&s->options);
+		free(s);
+		return EXIT_SUCCESS;
+	case OPTIONS_ERROR:
+		fprintf(stderr, "holdfastd: %s\n", em.text);
+		options_free(&s->options);
+		free(s);
+		return EXIT_USAGE;
+	case OPTIONS_RUN:
+		break;
+	}
+	log_set_level(s->options.log_level);
+	raise_descriptor_limit();
+	signal(SIGPIPE, SIG_IGN);
+	/* Blocked in every thread, taken by signal_fd: set before any thread starts. */
+	sigemptyset(&set);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGINT);
+	pthread_sigmask(SIG_BLOCK, &set, NULL);
+	signal_fd = signalfd(-1, &set, SFD_CLOEXEC);
+	s->fatal_fd = eventfd(0, EFD_CLOEXEC);
+	if (signal_fd < 0 || s->fatal_fd < 0) {
+		fprintf(stderr, "holdfastd: no descriptors\n");
+		return EXIT_FAILURE;
+	}
+	if (start(s, &em)) {
+		log_error("cannot start", LOG_STR("reason", em.text));
+		code = EXIT_FAILURE;
+	} else {
+		code = wait_for_end(s, signal_fd);
+	}
+	stop(s);
+	close(signal_fd);
+	close(s->fatal_fd);
+	free(s);
+	return code;
+}

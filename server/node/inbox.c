@@ -1,0 +1,192 @@
+/* inbox.c: the one queue to the core's thread.
+ *
+ * Calls have a bound of their own, messages one in bytes; completions are bounded by what was asked for. The core's thread takes everything
+ * under one lock, so a busy thread is woken by nobody: only a sleeping one is signalled. */
+#include "internal.h"
+
+#include <string.h>
+#include <time.h>
+
+#define OTHERS_MAX 1000000 /* cancels and stream events; a stream or call has a handful at the most */
+
+uint64_t node_now_ms(void)
+{
+	struct timespec ts;
+	clock_gettime(CLOCK_BOOTTIME, &ts);
+	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
+}
+
+void inbox_init(struct inbox *in)
+{
+	pthread_condattr_t attr;
+	memset(in, 0, sizeof(*in));
+	pthread_mutex_init(&in->mu, NULL);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&in->wake, &attr);
+	pthread_condattr_destroy(&attr);
+	list_init(&in->done);
+	list_init(&in->messages);
+	list_init(&in->calls);
+	list_init(&in->others);
+}
+
+void inbox_item_free(struct inbox_item *item)
+{
+	for (size_t i = 0; item->entries && i < item->event.log_read.len; i++)
+		raft_entry_unref(item->entries[i]);
+	free(item->entries);
+	buf_free(&item->bytes);
+	free(item);
+}
+
+static void free_all(struct list *l)
+{
+	struct list *it;
+	while ((it = list_pop_front(l)))
+		inbox_item_free(CONTAINER_OF(it, struct inbox_item, link));
+}
+
+void inbox_deinit(struct inbox *in)
+{
+	free_all(&in->done);
+	free_all(&in->messages);
+	free_all(&in->others);
+	pthread_cond_destroy(&in->wake);
+	pthread_mutex_destroy(&in->mu);
+}
+
+void inbox_wake_locked(struct inbox *in)
+{
+	if (in->sleeping) {
+		in->sleeping = false;
+		pthread_cond_signal(&in->wake);
+	}
+}
+
+void inbox_put_done(struct node *n, struct inbox_item *item)
+{
+	pthread_mutex_lock(&n->inbox.mu);
+	list_push_back(&n->inbox.done, &item->link);
+	inbox_wake_locked(&n->inbox);
+	pthread_mutex_unlock(&n->inbox.mu);
+}
+
+void inbox_put_disk_done(struct node *n, uint64_t seq)
+{
+	pthread_mutex_lock(&n->inbox.mu);
+	n->inbox.disk_done = seq;
+	inbox_wake_locked(&n->inbox);
+	pthread_mutex_unlock(&n->inbox.mu);
+}
+
+bool node_message(struct node *n, struct slice bytes)
+{
+	struct inbox *in = &n->inbox;
+	struct inbox_item *item = mem_zalloc(sizeof(*item));
+	bool fits;
+	item->event.kind = EVENT_MESSAGE;
+	item->bytes = buf_copy_of(bytes);
+	item->event.message = buf_view(&item->bytes);
+	pthread_mutex_lock(&in->mu);
+	fits = !in->stop && in->message_bytes + bytes.len <= n->config.max_queued_message_bytes;
+	if (fits) {
+		in->message_bytes += bytes.len;
+		list_push_back(&in->messages, &item->link);
+		inbox_wake_locked(in);
+	}
+	pthread_mutex_unlock(&in->mu);
+	if (!fits)
+		inbox_item_free(item);
+	return fits;
+}
+
+static bool put_other(struct node *n, struct inbox_item *item)
+{
+	struct inbox *in = &n->inbox;
+	bool fits;
+	pthread_mutex_lock(&in->mu);
+	fits = !in->stop && in->others_len < OTHERS_MAX;
+	if (fits) {
+		in->others_len++;
+		list_push_back(&in->others, &item->link);
+		inbox_wake_locked(in);
+	}
+	pthread_mutex_unlock(&in->mu);
+	if (!fits)
+		inbox_item_free(item);
+	return fits;
+}
+
+void node_peer_lost(struct node *n, member_id peer)
+{
+	struct inbox_item *item = mem_zalloc(sizeof(*item));
+	item->event.kind = EVENT_PEER_LOST;
+	item->event.member = peer;
+	put_other(n, item);
+}
+
+enum err node_submit(struct node *n, struct submit_call *call)
+{
+	struct inbox *in = &n->inbox;
+	enum err e = ERR_OK;
+	struct timespec ts;
+	clock_gettime(CLOCK_REALTIME, &ts);
+	call->now_unix_ms = (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
+	call->tag = atomic_fetch_add(&n->next_tag, 1);
+	pthread_mutex_lock(&in->mu);
+	if (in->stop)
+		e = ERR_STOPPED;
+	else if (in->calls_len >= n->config.max_queued_calls)
+		e = ERR_OVERLOADED;
+	if (!e) {
+		in->calls_len++;
+		list_push_back(&in->calls, &call->link);
+		inbox_wake_locked(in);
+	}
+	pthread_mutex_unlock(&in->mu);
+	return e;
+}
+
+void node_cancel(struct node *n, uint64_t tag)
+{
+	struct inbox_item *item = mem_zalloc(sizeof(*item));
+	item->event.kind = EVENT_CANCEL;
+	item->event.tag = tag;
+	put_other(n, item);
+}
+
+static struct inbox_item *stream_item(enum core_event_kind kind, uint64_t tag, enum method_id method, struct slice bytes)
+{
+	struct inbox_item *item = mem_zalloc(sizeof(*item));
+	item->event.kind = kind;
+	item->bytes = buf_copy_of(bytes);
+	item->event.stream.tag = tag;
+	item->event.stream.method = method;
+	item->event.stream.bytes = buf_view(&item->bytes);
+	return item;
+}
+
+enum err node_stream_open(struct node *n, struct submit_stream *s, struct slice bytes)
+{
+	struct inbox_item *item;
+	s->tag = atomic_fetch_add(&n->next_tag, 1);
+	item = stream_item(EVENT_STREAM_OPEN, s->tag, s->method, bytes);
+	item->stream = s;
+	return put_other(n, item) ? ERR_OK : ERR_OVERLOADED;
+}
+
+void node_stream_message(struct node *n, uint64_t tag, struct slice bytes)
+{
+	put_other(n, stream_item(EVENT_STREAM_MESSAGE, tag, METHOD_COUNT, bytes));
+}
+
+void node_stream_writable(struct node *n, uint64_t tag)
+{
+	put_other(n, stream_item(EVENT_STREAM_WRITABLE, tag, METHOD_COUNT, slice_of(NULL, 0)));
+}
+
+void node_stream_close(struct node *n, uint64_t tag)
+{
+	put_other(n, stream_item(EVENT_STREAM_CLOSED, tag, METHOD_COUNT, slice_of(NULL, 0)));
+}

@@ -1,0 +1,120 @@
+/* internal.h: what the node's threads share. */
+#ifndef HOLDFAST_NODE_INTERNAL_H
+#define HOLDFAST_NODE_INTERNAL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/list.h"
+#include "base/map.h"
+#include "base/mem.h"
+#include "node/node.h"
+
+/* An event on its way to the core's thread that owns its bytes. */
+struct inbox_item {
+	struct list link;
+	struct core_event event; /* its slices point into `bytes` */
+	struct buf bytes;
+	struct raft_entry **entries; /* EVENT_LOG_READ: owned references */
+	struct submit_stream *stream; /* EVENT_STREAM_OPEN */
+};
+
+struct inbox {
+	pthread_mutex_t mu;
+	pthread_cond_t wake;
+	/* guarded by mu */
+	struct list done;     /* completions of disk and snapshot work: unbounded by need, bounded by the work that is out */
+	struct list messages; /* of peers */
+	struct list calls;    /* struct submit_call.link */
+	struct list others;   /* cancels, streams, lost peers */
+	size_t calls_len, message_bytes, others_len;
+	uint64_t disk_done;   /* highest completed write */
+	bool sleeping, stop;
+};
+
+/* One log write, or a job that must stand in line with the log's writes. */
+struct disk_item {
+	struct list link;
+	enum { DISK_WRITE, DISK_READ, DISK_INSTALL } kind;
+	struct core_write write;
+	struct raft_read read;
+	struct snapshot_job job;                 /* INSTALL: the last chunk's job */
+	struct storage_snapshot_writer *writer;  /* INSTALL */
+	struct storage_snapshot_meta meta;       /* INSTALL */
+};
+
+struct disk {
+	struct node *node;
+	pthread_t thread;
+	pthread_mutex_t mu;
+	pthread_cond_t wake;
+	struct list queue; /* guarded by mu */
+	bool stop;         /* guarded by mu */
+	bool low;          /* disk thread: the ballast is out */
+	raft_index installed; /* disk thread: the newest snapshot put in force here; the log begins behind it */
+};
+
+struct snap {
+	struct node *node;
+	pthread_t thread;
+	pthread_mutex_t mu;
+	pthread_cond_t wake;
+	struct list queue; /* guarded by mu; struct snap_item */
+	bool stop;         /* guarded by mu */
+	/* snapshot thread */
+	struct storage_snapshot_reader *reader;
+	struct storage_snapshot_writer *writer;
+	uint64_t received_bytes;
+};
+
+struct waiting_message {
+	struct list link;
+	struct core_message message;
+};
+
+struct node {
+	struct node_config config;
+	struct inbox inbox;
+	struct disk disk;
+	struct snap snap;
+	pthread_t thread;
+	bool started;
+	atomic_uint_fast64_t next_tag;
+	atomic_bool stopped;
+
+	/* core's thread */
+	struct core *core;
+	struct map64 calls;      /* tag -> struct submit_call */
+	struct map64 streams;    /* tag -> struct submit_stream */
+	struct list held_back;   /* struct waiting_message, in wait_seq order */
+	uint64_t disk_done;
+	uint64_t ticked_ms; /* when the core last had a tick */
+	uint64_t looked_ms; /* when we last looked at the clock */
+	bool fatal;
+
+	pthread_mutex_t status_mu;
+	struct core_status status; /* guarded by status_mu */
+};
+
+uint64_t node_now_ms(void);
+
+void inbox_init(struct inbox *in);
+void inbox_deinit(struct inbox *in);
+void inbox_wake_locked(struct inbox *in);
+void inbox_put_done(struct node *n, struct inbox_item *item);
+void inbox_put_disk_done(struct node *n, uint64_t seq);
+void inbox_item_free(struct inbox_item *item);
+
+void disk_start(struct disk *d, struct node *n);
+void disk_stop(struct disk *d); /* finishes what is queued */
+void disk_queue(struct disk *d, struct disk_item *item);
+void disk_item_free(struct disk_item *item);
+
+void snap_start(struct snap *s, struct node *n);
+void snap_stop(struct snap *s);
+void snap_queue(struct snap *s, struct snapshot_job *job); /* takes its bytes */
+
+enum err node_load(struct node *n, struct errmsg *em); /* makes n->core from what is stored */
+void node_fail(struct node *n, const char *reason);    /* any thread: a fault that a restart may cure ends the replica */
+
+#endif

@@ -1,0 +1,371 @@
+/* node.c: the core's thread: takes a batch of events, lets the core decide, carries the update out in order. */
+#include "node.h"
+
+#include <errno.h>
+#include <string.h>
+#include <time.h>
+
+#include "internal.h"
+#include "log/log.h"
+
+#define TICK_MS 50
+#define GAP_MS 500 /* a longer silence between two looks at the clock means that we stood still */
+
+/* ---- carrying out an update ---- */
+
+static void queue_write(struct node *n, struct core_write *w)
+{
+	struct disk_item *item;
+	if (!w->seq && !w->trim_to)
+		return;
+	item = mem_zalloc(sizeof(*item));
+	item->kind = DISK_WRITE;
+	item->write = *w;
+	/* The update's array dies with the next step; the references move along. */
+	item->write.entries = NULL;
+	if (w->entries_len) {
+		item->write.entries = mem_alloc(w->entries_len * sizeof(*w->entries));
+		memcpy(item->write.entries, w->entries, w->entries_len * sizeof(*w->entries));
+	}
+	w->entries_len = 0;
+	disk_queue(&n->disk, item);
+}
+
+static void send_message(struct node *n, struct core_message *m)
+{
+	n->config.callbacks.send(n->config.callbacks.ctx, m->to, &m->bytes, m->bulk);
+}
+
+static void send_or_hold(struct node *n, struct core_message *m)
+{
+	struct waiting_message *w;
+	if (m->wait_seq <= n->disk_done) {
+		send_message(n, m);
+		return;
+	}
+	w = mem_alloc(sizeof(*w));
+	w->message = *m;
+	m->bytes = (struct buf){ .ptr = NULL };
+	list_push_back(&n->held_back, &w->link);
+}
+
+/* (N2) Not in wait_seq order alone: a later message may wait for an earlier write. */
+static void release_held(struct node *n)
+{
+	LIST_FOR_EACH_SAFE(it, tmp, &n->held_back) {
+		struct waiting_message *w = CONTAINER_OF(it, struct waiting_message, link);
+		if (w->message.wait_seq > n->disk_done)
+			continue;
+		list_remove(it);
+		send_message(n, &w->message);
+		free(w);
+	}
+}
+
+static void answer(struct node *n, struct core_answer *a)
+{
+	struct submit_call *call = map64_remove(&n->calls, a->tag);
+	if (!call)
+		return;
+	call->done(call, a->err, &a->reply, &a->details);
+}
+
+static void output(struct node *n, struct core_output *o)
+{
+	struct submit_stream *s = o->finished ? map64_remove(&n->streams, o->stream) : map64_get(&n->streams, o->stream);
+	if (s)
+		s->output(s, &o->messages, o->finished, o->err);
+}
+
+static const char *fatal_reason(enum core_fatal f)
+{
+	switch (f) {
+	case CORE_FATAL_DATA_DIR:
+		return "the cell knows this member by another data directory: its disk was wiped or exchanged; remove the member and add it anew";
+	case CORE_FATAL_REMOVED:
+		return "this member was removed from the cell";
+	case CORE_FATAL_CELL:
+		return "the peers belong to another cell: check --initial-cluster and --initial-cluster-token";
+	case CORE_FATAL_CORRUPT:
+		return "this replica's state cannot be trusted: replace the member";
+	case CORE_OK:
+		break;
+	}
+	return "unknown";
+}
+
+static void carry_out(struct node *n, struct core_update *up)
+{
+	queue_write(n, &up->write);
+	for (size_t i = 0; i < up->messages_len; i++)
+		send_or_hold(n, &up->messages[i]);
+	for (size_t i = 0; i < up->reads_len; i++) {
+		struct disk_item *item = mem_zalloc(sizeof(*item));
+		item->kind = DISK_READ;
+		item->read = up->reads[i];
+		disk_queue(&n->disk, item);
+	}
+	for (size_t i = 0; i < up->answers_len; i++)
+		answer(n, &up->answers[i]);
+	for (size_t i = 0; i < up->outputs_len; i++)
+		output(n, &up->outputs[i]);
+	for (size_t i = 0; i < up->jobs_len; i++)
+		snap_queue(&n->snap, &up->jobs[i]);
+	if (up->members_changed)
+		n->config.callbacks.members(n->config.callbacks.ctx, core_state(n->core));
+	if (up->fatal && !n->fatal) {
+		n->fatal = true;
+		n->config.callbacks.fatal(n->config.callbacks.ctx, fatal_reason(up->fatal));
+	}
+	core_update_release(up);
+}
+
+static void publish_status(struct node *n)
+{
+	struct core_status s;
+	core_status(n->core, &s);
+	pthread_mutex_lock(&n->status_mu);
+	n->status = s;
+	pthread_mutex_unlock(&n->status_mu);
+}
+
+/* ---- taking events ---- */
+
+struct batch {
+	struct list done, messages, calls, others;
+	uint64_t disk_done;
+	bool stop;
+};
+
+static void list_take_all(struct list *dst, struct list *src)
+{
+	list_init(dst);
+	if (list_empty(src))
+		return;
+	*dst = *src;
+	dst->next->prev = dst;
+	dst->prev->next = dst;
+	list_init(src);
+}
+
+static bool inbox_empty_locked(const struct node *n)
+{
+	const struct inbox *in = &n->inbox;
+	return list_empty(&in->done) && list_empty(&in->messages) && list_empty(&in->calls) && list_empty(&in->others) &&
+	       in->disk_done == n->disk_done && !in->stop;
+}
+
+static void wait_and_take(struct node *n, uint64_t until_ms, struct batch *b)
+{
+	struct inbox *in = &n->inbox;
+	struct timespec ts;
+	uint64_t now = node_now_ms();
+	uint64_t wait = until_ms > now ? until_ms - now : 0;
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	ts.tv_nsec += (long)(wait % 1000) * 1000000;
+	ts.tv_sec += (time_t)(wait / 1000) + ts.tv_nsec / 1000000000;
+	ts.tv_nsec %= 1000000000;
+	pthread_mutex_lock(&in->mu);
+	while (wait && inbox_empty_locked(n)) {
+		in->sleeping = true;
+		if (pthread_cond_timedwait(&in->wake, &in->mu, &ts) == ETIMEDOUT)
+			break;
+	}
+	in->sleeping = false;
+	list_take_all(&b->done, &in->done);
+	list_take_all(&b->messages, &in->messages);
+	list_take_all(&b->calls, &in->calls);
+	list_take_all(&b->others, &in->others);
+	in->calls_len = in->message_bytes = in->others_len = 0;
+	b->disk_done = in->disk_done;
+	b->stop = in->stop;
+	pthread_mutex_unlock(&in->mu);
+}
+
+static void step_items(struct node *n, struct list *items, uint64_t now)
+{
+	struct list *it;
+	while ((it = list_pop_front(items))) {
+		struct inbox_item *item = CONTAINER_OF(it, struct inbox_item, link);
+		item->event.now = now;
+		if (item->event.kind == EVENT_STREAM_OPEN)
+			map64_put(&n->streams, item->event.stream.tag, item->stream);
+		core_step(n->core, &item->event);
+		inbox_item_free(item);
+	}
+}
+
+static void step_calls(struct node *n, struct list *calls, uint64_t now)
+{
+	struct list *it;
+	while ((it = list_pop_front(calls))) {
+		struct submit_call *c = CONTAINER_OF(it, struct submit_call, link);
+		struct core_request r = { .tag = c->tag, .method = c->method, .bytes = c->bytes, .client = c->client, .session = c->session,
+					  .request_id = c->request_id, .first_unanswered = c->first_unanswered,
+					  .now_unix_ms = c->now_unix_ms };
+		struct core_event ev = { .kind = EVENT_REQUEST, .now = now, .request = &r };
+		map64_put(&n->calls, c->tag, c);
+		core_step(n->core, &ev);
+	}
+}
+
+/* Messages are taken before ticks: what a peer said while we were busy must not look like silence. */
+static void run_batch(struct node *n, struct batch *b, struct core_update *up)
+{
+	uint64_t now = node_now_ms();
+	if (now - n->looked_ms > GAP_MS) {
+		struct core_event gap = { .kind = EVENT_GAP, .now = now, .gap_ms = now - n->looked_ms - TICK_MS };
+		log_warn("this process stood still, deadlines are moved", LOG_U64("ms", gap.gap_ms));
+		core_step(n->core, &gap);
+	}
+	n->looked_ms = now;
+	if (b->disk_done > n->disk_done) {
+		struct core_event done = { .kind = EVENT_DISK_DONE, .now = now, .seq = b->disk_done };
+		n->disk_done = b->disk_done;
+		release_held(n);
+		core_step(n->core, &done);
+	}
+	step_items(n, &b->done, now);
+	step_items(n, &b->messages, now);
+	step_calls(n, &b->calls, now);
+	step_items(n, &b->others, now);
+	if (now >= core_next_deadline(n->core) || now - n->ticked_ms >= TICK_MS) {
+		struct core_event tick = { .kind = EVENT_TICK, .now = now };
+		n->ticked_ms = now;
+		core_step(n->core, &tick);
+	}
+	core_take(n->core, up);
+}
+
+/* Every call is answered and every stream ended, whatever was asked for. */
+static void answer_all(struct node *n)
+{
+	struct buf none = { .ptr = NULL };
+	uint64_t tag;
+	void *value;
+	for (size_t pos = 0; map64_next(&n->calls, &pos, &tag, &value);) {
+		struct submit_call *c = value;
+		map64_remove(&n->calls, tag);
+		c->done(c, ERR_STOPPED, &none, &none);
+	}
+	for (size_t pos = 0; map64_next(&n->streams, &pos, &tag, &value);) {
+		struct submit_stream *s = value;
+		map64_remove(&n->streams, tag);
+		s->output(s, &none, true, ERR_STOPPED);
+	}
+}
+
+static void *core_main(void *arg)
+{
+	struct node *n = arg;
+	struct core_update up = { .again = false };
+	struct batch b;
+	n->looked_ms = node_now_ms();
+	n->config.callbacks.members(n->config.callbacks.ctx, core_state(n->core));
+	for (;;) {
+		uint64_t until = n->ticked_ms + TICK_MS;
+		if (up.again)
+			until = 0;
+		else if (core_next_deadline(n->core) < until)
+			until = core_next_deadline(n->core);
+		wait_and_take(n, until, &b);
+		run_batch(n, &b, &up);
+		bool again = up.again;
+		carry_out(n, &up);
+		up.again = again;
+		publish_status(n);
+		if (b.stop)
+			break;
+	}
+	answer_all(n);
+	return NULL;
+}
+
+/* ---- life ---- */
+
+enum err node_new(const struct node_config *config, struct node **ret, struct errmsg *em)
+{
+	struct node *n = mem_zalloc(sizeof(*n));
+	enum err e;
+	n->config = *config;
+	atomic_init(&n->next_tag, 1);
+	atomic_init(&n->stopped, false);
+	inbox_init(&n->inbox);
+	pthread_mutex_init(&n->status_mu, NULL);
+	list_init(&n->held_back);
+	e = node_load(n, em);
+	if (e) {
+		node_free(n);
+		return e;
+	}
+	publish_status(n);
+	*ret = n;
+	return ERR_OK;
+}
+
+void node_start(struct node *n)
+{
+	disk_start(&n->disk, n);
+	snap_start(&n->snap, n);
+	n->started = true;
+	ASSERT(pthread_create(&n->thread, NULL, core_main, n) == 0);
+}
+
+void node_stop(struct node *n)
+{
+	if (!n->started)
+		return;
+	n->started = false;
+	pthread_mutex_lock(&n->inbox.mu);
+	n->inbox.stop = true;
+	inbox_wake_locked(&n->inbox);
+	pthread_mutex_unlock(&n->inbox.mu);
+	pthread_join(n->thread, NULL);
+	snap_stop(&n->snap);
+	disk_stop(&n->disk);
+}
+
+void node_free(struct node *n)
+{
+	struct list *it;
+	if (!n)
+		return;
+	ASSERT(!n->started);
+	while ((it = list_pop_front(&n->held_back))) {
+		struct waiting_message *w = CONTAINER_OF(it, struct waiting_message, link);
+		buf_free(&w->message.bytes);
+		free(w);
+	}
+	core_free(n->core);
+	map64_deinit(&n->calls);
+	map64_deinit(&n->streams);
+	inbox_deinit(&n->inbox);
+	pthread_mutex_destroy(&n->status_mu);
+	free(n);
+}
+
+void node_fail(struct node *n, const char *reason)
+{
+	if (!atomic_exchange(&n->stopped, true))
+		n->config.callbacks.fatal(n->config.callbacks.ctx, reason);
+}
+
+void node_status(struct node *n, struct core_status *ret)
+{
+	pthread_mutex_lock(&n->status_mu);
+	*ret = n->status;
+	pthread_mutex_unlock(&n->status_mu);
+}
+
+void node_health(struct node *n, struct node_health *ret)
+{
+	struct core_status s;
+	node_status(n, &s);
+	*ret = (struct node_health){ .serving = s.serving, .leader = s.role == RAFT_LEADER, .leader_id = s.leader, .term = s.term,
+				     .applied = s.applied, .revision = (uint64_t)s.revision };
+}
+
+const char *node_etcd_version(const struct node *n)
+{
+	return n->config.core.version;
+}

@@ -1,0 +1,215 @@
+/* snap.c: the snapshot thread. Writes views of the state, reads chunks for followers, writes chunks that a leader sends. The last chunk of a
+ * received snapshot goes to the disk thread, since it replaces the log. */
+#include "internal.h"
+
+#include <string.h>
+
+#include "core/snapshot/snapshot.h"
+#include "log/log.h"
+
+struct snap_item {
+	struct list link;
+	struct snapshot_job job;
+};
+
+void snap_queue(struct snap *s, struct snapshot_job *job)
+{
+	struct snap_item *item = mem_zalloc(sizeof(*item));
+	item->job = *job;
+	job->bytes = (struct buf){ .ptr = NULL };
+	pthread_mutex_lock(&s->mu);
+	list_push_back(&s->queue, &item->link);
+	pthread_cond_signal(&s->wake);
+	pthread_mutex_unlock(&s->mu);
+}
+
+static enum err write_view(struct snap *s, const struct snapshot_job *job, struct errmsg *em)
+{
+	struct storage *st = s->node->config.storage;
+	struct storage_snapshot_meta meta = { .index = job->view->applied.index, .term = job->view->applied.term,
+					      .state_hash = state_hash(job->view) };
+	struct storage_snapshot_writer *w;
+	struct snapshot_encoder *enc;
+	struct buf chunk = { .ptr = NULL };
+	enum err e = storage_snapshot_create(st, meta.index, meta.term, &w, em);
+	if (e)
+		return e;
+	enc = snapshot_encoder_new(job->view, s->node->config.core.cell_id);
+	while (!e && snapshot_encoder_next(enc, &chunk)) {
+		e = storage_snapshot_write(w, meta.chunks++, buf_view(&chunk), em);
+		meta.bytes += chunk.len;
+		buf_clear(&chunk);
+	}
+	snapshot_encoder_free(enc);
+	buf_free(&chunk);
+	if (!e)
+		e = storage_snapshot_finish(w, &meta, em);
+	if (e)
+		storage_snapshot_abort(w);
+	return e;
+}
+
+static void save(struct snap *s, const struct snapshot_job *job)
+{
+	struct inbox_item *out = mem_zalloc(sizeof(*out));
+	struct errmsg em = { .text = "" };
+	raft_index index = job->view->applied.index;
+	uint64_t from = node_now_ms();
+	enum err e = write_view(s, job, &em);
+	if (e)
+		log_warn("cannot write a snapshot, the log is kept", LOG_U64("index", index), LOG_ERR("error", e),
+			 LOG_STR("cause", em.text));
+	else
+		log_info("snapshot written", LOG_U64("index", index), LOG_U64("took_ms", node_now_ms() - from));
+	out->event.kind = EVENT_SNAPSHOT_SAVED;
+	out->event.saved.index = index;
+	out->event.saved.err = e;
+	inbox_put_done(s->node, out);
+}
+
+/* The newest snapshot stays open between chunks, so that one transfer reads one snapshot; an earlier one that is no longer
+ * the newest is let go when another is asked for. */
+static enum err open_reader(struct snap *s, const struct snapshot_job *job, struct errmsg *em)
+{
+	const struct storage_snapshot_meta *m = s->reader ? storage_snapshot_reader_meta(s->reader) : NULL;
+	if (m && job->id.index == m->index && job->id.term == m->term)
+		return ERR_OK;
+	storage_snapshot_close(s->reader);
+	s->reader = NULL;
+	return storage_snapshot_open(s->node->config.storage, &s->reader, em);
+}
+
+static void read_chunk(struct snap *s, const struct snapshot_job *job)
+{
+	struct inbox_item *out = mem_zalloc(sizeof(*out));
+	struct errmsg em = { .text = "" };
+	enum err e = open_reader(s, job, &em);
+	if (!e)
+		e = storage_snapshot_read(s->reader, job->chunk, &out->bytes, &em);
+	out->event.kind = EVENT_CHUNK_READ;
+	out->event.chunk.job = job->job;
+	out->event.chunk.err = e;
+	if (!e) {
+		const struct storage_snapshot_meta *m = storage_snapshot_reader_meta(s->reader);
+		out->event.chunk.bytes = buf_view(&out->bytes);
+		out->event.chunk.id = (struct entry_id){ m->index, m->term };
+		out->event.chunk.chunks = m->chunks;
+		out->event.chunk.state_hash = m->state_hash;
+	} else {
+		log_warn("cannot read a snapshot chunk", LOG_U64("chunk", job->chunk), LOG_ERR("error", e), LOG_STR("cause", em.text));
+	}
+	inbox_put_done(s->node, out);
+}
+
+static void drop_received(struct snap *s)
+{
+	storage_snapshot_abort(s->writer);
+	s->writer = NULL;
+	s->received_bytes = 0;
+}
+
+static enum err write_received(struct snap *s, const struct snapshot_job *job, struct errmsg *em)
+{
+	enum err e;
+	if (job->chunk == 0) {
+		drop_received(s);
+		e = storage_snapshot_create(s->node->config.storage, job->id.index, job->id.term, &s->writer, em);
+		if (e)
+			return e;
+	}
+	if (!s->writer)
+		return ERR_NOT_FOUND;
+	e = storage_snapshot_write(s->writer, job->chunk, buf_view(&job->bytes), em);
+	if (!e)
+		s->received_bytes += job->bytes.len;
+	return e;
+}
+
+static void write_chunk(struct snap *s, const struct snapshot_job *job)
+{
+	struct errmsg em = { .text = "" };
+	struct inbox_item *out;
+	enum err e = write_received(s, job, &em);
+	if (e) {
+		log_warn("cannot keep a received snapshot chunk", LOG_U64("chunk", job->chunk), LOG_ERR("error", e),
+			 LOG_STR("cause", em.text));
+		drop_received(s);
+	} else if (job->last) {
+		struct disk_item *item = mem_zalloc(sizeof(*item));
+		item->kind = DISK_INSTALL;
+		item->job.job = job->job;
+		item->writer = s->writer;
+		item->meta = (struct storage_snapshot_meta){ .index = job->id.index, .term = job->id.term, .chunks = job->chunk + 1,
+							     .bytes = s->received_bytes, .state_hash = job->state_hash };
+		s->writer = NULL;
+		disk_queue(&s->node->disk, item);
+		return;
+	}
+	out = mem_zalloc(sizeof(*out));
+	out->event.kind = EVENT_CHUNK_WRITTEN;
+	out->event.chunk.job = job->job;
+	out->event.chunk.err = e;
+	inbox_put_done(s->node, out);
+}
+
+static void run(struct snap *s, struct snapshot_job *job)
+{
+	switch (job->kind) {
+	case SNAPSHOT_SAVE:
+		save(s, job);
+		break;
+	case SNAPSHOT_READ:
+		read_chunk(s, job);
+		break;
+	case SNAPSHOT_WRITE:
+		write_chunk(s, job);
+		break;
+	case SNAPSHOT_ABORT:
+		drop_received(s);
+		break;
+	}
+	buf_free(&job->bytes);
+}
+
+static void *snap_main(void *arg)
+{
+	struct snap *s = arg;
+	for (;;) {
+		struct list *it;
+		pthread_mutex_lock(&s->mu);
+		while (list_empty(&s->queue) && !s->stop)
+			pthread_cond_wait(&s->wake, &s->mu);
+		it = list_pop_front(&s->queue);
+		pthread_mutex_unlock(&s->mu);
+		if (!it)
+			break;
+		struct snap_item *item = CONTAINER_OF(it, struct snap_item, link);
+		run(s, &item->job);
+		free(item);
+	}
+	drop_received(s);
+	storage_snapshot_close(s->reader);
+	s->reader = NULL;
+	return NULL;
+}
+
+void snap_start(struct snap *s, struct node *n)
+{
+	s->node = n;
+	s->stop = false;
+	pthread_mutex_init(&s->mu, NULL);
+	pthread_cond_init(&s->wake, NULL);
+	list_init(&s->queue);
+	ASSERT(pthread_create(&s->thread, NULL, snap_main, s) == 0);
+}
+
+void snap_stop(struct snap *s)
+{
+	pthread_mutex_lock(&s->mu);
+	s->stop = true;
+	pthread_cond_signal(&s->wake);
+	pthread_mutex_unlock(&s->mu);
+	pthread_join(s->thread, NULL);
+	pthread_cond_destroy(&s->wake);
+	pthread_mutex_destroy(&s->mu);
+}
