@@ -51,6 +51,7 @@ void lock_append_revision(struct buf *out, revision rev);
 /* A contender of the lock with this prefix, as a tree's cursor found it, or NULL. */
 const struct contender *lock_in(struct tree_record *r, struct slice prefix);
 const struct contender *lock_first(const struct tree *t, struct slice prefix);
+revision lock_last(const struct locks *l, struct slice prefix); /* the last contender's create_revision; 0: nobody contends */
 /* The create_revision of the last holder in the queue; 0 when nobody contends. All before it are holders, none after it is (K3). */
 revision lock_last_held(const struct locks *l, struct slice prefix);
 void lock_forget_fresh(struct locks *l);

@@ -32,7 +32,7 @@ static void fresh_add(struct locks *l, struct slice prefix, revision from)
 	list_push_back(&l->fresh, &f->link);
 }
 
-/* After a change of this lock: who was the last holder before it, and who is now. */
+/* After a contender has gone: `before` was the last holder while it was there. */
 static void lock_note_holders(struct locks *l, struct slice prefix, revision before)
 {
 	revision after = lock_last_held(l, prefix);
@@ -94,15 +94,13 @@ static void lock_created(struct locks *l, const struct kv *kv)
 {
 	static const struct lock_attributes plain = { .mode = LOCK_EXCLUSIVE }; /* K4 */
 	struct contender *c = contender_new(kv_key(kv), kv->lease, kv->create_revision, l->next_attributes ? l->next_attributes : &plain);
-	struct slice prefix = contender_prefix(c);
-	struct tree_cursor cursor;
-	revision before = lock_last_held(l, prefix);
 
 	l->next_attributes = NULL;
-	/* Revisions rise, and no lock gets two contenders at one (K2): the newcomer is the last of its queue. */
-	ASSERT(!lock_in(tree_seek(&cursor, &l->state->contenders, contender_sort_key(c)), prefix));
+	/* Revisions rise, and no lock gets two contenders at one (K2): the newcomer is the last of its queue, and lets nobody else in. */
+	ASSERT(lock_last(l, contender_prefix(c)) < c->create_revision);
 	lock_put(l, c);
-	lock_note_holders(l, prefix, before);
+	if (lock_is_held(l, c))
+		fresh_add(l, contender_prefix(c), c->create_revision);
 }
 
 static void lock_ended(struct locks *l, const struct contender *gone)

@@ -33,7 +33,7 @@ static struct slice lock_end(const struct locks *l, struct slice prefix)
 	return buf_view(l->scratch);
 }
 
-static revision lock_last(const struct locks *l, struct slice prefix)
+revision lock_last(const struct locks *l, struct slice prefix)
 {
 	struct tree_cursor cursor;
 	const struct contender *c = lock_in(tree_seek_before(&cursor, &l->state->contenders, lock_end(l, prefix)), prefix);

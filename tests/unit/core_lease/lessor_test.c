@@ -305,6 +305,20 @@ START_TEST(lessor__a_refused_end_comes_once_more_but_does_not_spin)
 }
 END_TEST
 
+START_TEST(lessor__the_soonest_of_those_due_counts)
+{
+	lessor_promote(ls, 0);
+	grant(7, 10, 0);
+	grant(8, 11, 0);
+	ck_assert_str_eq(close_due(10999), "7");
+	lessor_end_refused(ls, 7);
+	ck_assert_uint_gt(lessor_next_deadline(ls), 10999);
+	ck_assert_int_eq(lessor_renew(ls, 8, 11000, NULL), ERR_BUSY);
+	ck_assert_uint_le(lessor_next_deadline(ls), 11000);
+	ck_assert_str_eq(close_due(11000), "7 8");
+}
+END_TEST
+
 START_TEST(lessor__a_pause_of_ours_ends_nobody)
 {
 	lessor_promote(ls, 0);
@@ -390,6 +404,7 @@ int main(void)
 	tcase_add_test(leader, lessor__a_closed_lease_is_never_renewed);
 	tcase_add_test(leader, lessor__a_keep_alive_that_comes_too_late_closes_the_lease);
 	tcase_add_test(leader, lessor__a_refused_end_comes_once_more_but_does_not_spin);
+	tcase_add_test(leader, lessor__the_soonest_of_those_due_counts);
 	tcase_add_test(leader, lessor__a_pause_of_ours_ends_nobody);
 	tcase_add_test(leader, lessor__time_does_not_overflow);
 	tcase_add_test(leader, lessor__the_earliest_go_first_and_no_more_than_asked_for);
