@@ -143,7 +143,8 @@ enum status_code {
 	X(ERR_MALFORMED, STATUS_INTERNAL, "holdfast: malformed request")                                               \
 	X(ERR_MALFORMED_JSON, STATUS_INVALID_ARGUMENT, "holdfast: malformed JSON")                                     \
 	X(ERR_TOO_DEEP, STATUS_INVALID_ARGUMENT, "holdfast: the request is nested too deeply")                         \
-	X(ERR_NEGATIVE, STATUS_INVALID_ARGUMENT, "holdfast: a number in the request must not be negative")
+	X(ERR_NEGATIVE, STATUS_INVALID_ARGUMENT, "holdfast: a number in the request must not be negative")             \
+	X(ERR_BAD_METADATA, STATUS_INVALID_ARGUMENT, "holdfast: malformed metadata in the request")
 
 /* Between our own parts. Should one escape to a client, Unavailable says "another replica may do it", Internal that
  * none will. */

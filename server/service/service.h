@@ -3,20 +3,28 @@
  * A front end (gRPC, the JSON gateway) turns its transport into calls: bytes of request messages in, bytes of reply messages and one status
  * out. Services check requests, submit them to the node and shape replies. They know no gRPC and no h2o.
  *
- * Life of a call: the front end initialises a struct service_call (embedded in its own), calls service_start(), then service_message() for
+ * Life of a call: the front end initialises a struct service_call (embedded in its own, zeroed), calls service_start(), then service_message() for
  * each request message (exactly one unless the client streams), service_half_close() when the client has sent all, service_cancel() when it is
  * gone. These come one at a time for one call (any thread). Back come ops->reply (zero or more) and exactly one ops->finish, from any thread,
- * possibly before service_message() returns. After finish the call's memory is the front end's again, and it may no longer call in.
- * After service_cancel() replies may still come and are ignored; finish always comes.
+ * possibly before service_start() or service_message() returns. After service_cancel() replies may still come and are ignored; finish always comes.
  *
- * Flow control: ops->reply on a stream is followed by the front end's service_writable() once the message has been taken by the
+ * After finish calls in do nothing, so a front end need not know at once. When none of them is under way or can come any more, it calls
+ * service_end(), and the memory is its own again. Never from within reply or finish: those come with the node's thread.
+ *
+ * Flow control, out: each ops->reply on a stream is followed by the front end's service_writable() once its messages have been taken by the
  * transport; a service sends at most SERVICE_UNACKED replies ahead of that, so a reader who does not read costs a bounded amount.
+ * Flow control, in: service_message() returns false when the service has its fill; the front end then stops reading until ops->ready. A front end
+ * that goes on all the same ends with ERR_TOO_MANY_REQUESTS after SERVICE_INFLIGHT_MAX.
  */
 #ifndef HOLDFAST_SERVICE_H
 #define HOLDFAST_SERVICE_H
 
-#include "base/arena.h"
 #include "node/submit.h"
+
+enum {
+	SERVICE_UNACKED = 64,
+	SERVICE_INFLIGHT_MAX = 4096, /* messages of one stream under way, for a front end that pushes a body that it has anyway */
+};
 
 struct service_call;
 
@@ -26,20 +34,23 @@ struct service_ops {
 	/* err ERR_OK or the error whose status and text go out; detail (may be NULL) replaces the text; details: packed holdfast.v1 message
 	 * for the status details, may be empty. Borrowed for the call. */
 	void (*finish)(struct service_call *c, enum err err, const char *detail, struct slice details);
+	/* After a service_message() that returned false: go on. Any thread, possibly before that call has returned. NULL: not asked for. */
+	void (*ready)(struct service_call *c);
 };
 
 struct service_call {
-	/* set by the front end before service_start */
+	/* set by the front end before service_start; the slices live as long as the call */
 	const struct service_ops *ops;
 	const struct method *method;
-	struct slice client;                  /* address of the caller; lives as long as the call */
+	struct slice client;                  /* address of the caller */
 	lease_id session;                     /* metadata holdfast-session, -request, -first-unanswered; 0 without */
 	uint64_t request_id, first_unanswered;
 	bool need_leader;                     /* metadata hasleader: true */
 	struct slice token;                   /* auth token; may be empty */
 	/* the service's own */
 	struct service *service;
-	struct arena arena;
+	const struct handler *handler;
+	bool over; /* finished within a call in, or refused: what else comes in is ignored */
 	void *state;
 };
 
@@ -51,10 +62,18 @@ struct service_limits {
 struct service *service_new(struct node *n, const struct service_limits *limits);
 void service_free(struct service *s); /* no call may be open */
 
+/* One metadata entry (gRPC) or HTTP header of a call, before service_start: names in lower case, others than ours are ignored. value lives as long as the
+ * call. ERR_BAD_METADATA: the call must not be served. */
+enum err service_metadata(struct service_call *c, struct slice name, struct slice value);
+
 void service_start(struct service *s, struct service_call *c);
-void service_message(struct service_call *c, struct slice bytes); /* borrowed for the call */
+bool service_message(struct service_call *c, struct slice bytes); /* borrowed until it returns; false: see flow control */
 void service_half_close(struct service_call *c);
 void service_cancel(struct service_call *c);
 void service_writable(struct service_call *c);
+void service_end(struct service_call *c);
+
+/* A look at the time: ends streams that need a leader when there has been none for long. Any thread, a few times a second. */
+void service_tick(struct service *s, uint64_t now_ms);
 
 #endif

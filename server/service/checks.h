@@ -1,0 +1,25 @@
+/* checks.h: each method's checks that need no state, in the file of its service. */
+#ifndef HOLDFAST_SERVICE_CHECKS_H
+#define HOLDFAST_SERVICE_CHECKS_H
+
+#include "internal.h"
+
+#define CHECK(name) enum err name(const struct service *s, const ProtobufCMessage *request, const char **ret_detail)
+
+CHECK(check_range);
+CHECK(check_put);
+CHECK(check_delete_range);
+CHECK(check_txn);
+CHECK(check_lease_grant);
+CHECK(check_lease_revoke);
+CHECK(check_lock);
+CHECK(check_unlock);
+CHECK(check_campaign);
+CHECK(check_proclaim);
+CHECK(check_leader);
+CHECK(check_resign);
+
+/* The request as its own type: unpacked by the method's descriptor, so it is that. */
+#define REQUEST_AS(type, request) ((const type *)(const void *)(request))
+
+#endif

@@ -1,0 +1,71 @@
+/* internal.h: what the services share: how a method is found, checked and carried out. */
+#ifndef HOLDFAST_SERVICE_INTERNAL_H
+#define HOLDFAST_SERVICE_INTERNAL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/arena.h"
+#include "base/list.h"
+#include "service/service.h"
+
+/* How a kind of call lives. These come one at a time for one call, and not once it is over. */
+struct call_class {
+	void (*start)(struct service_call *c);                       /* NULL: nothing to do */
+	bool (*message)(struct service_call *c, struct slice bytes);
+	void (*half_close)(struct service_call *c);
+	void (*cancel)(struct service_call *c);
+	void (*writable)(struct service_call *c);                    /* NULL: unary */
+	void (*end)(struct service_call *c);                         /* releases c->state; also once over */
+};
+
+/* A request's checks that need no state. detail: a text instead of the error's own. */
+typedef enum err (*check_fn)(const struct service *s, const ProtobufCMessage *request, const char **ret_detail);
+
+struct handler {
+	const struct call_class *class; /* NULL: not implemented */
+	check_fn check;                 /* NULL: any well-formed message will do */
+};
+
+/* A stream that wants to end when there is no leader. Zeroed: it does not. */
+struct leader_watch {
+	struct list link; /* guarded by service.mu */
+	void (*lost)(struct leader_watch *w); /* with service.mu held: may call the node and the front end */
+};
+
+struct service {
+	struct node *node;
+	struct service_limits limits;
+	pthread_mutex_t mu;
+	struct list need_leader;   /* guarded by mu; struct leader_watch */
+	uint64_t leaderless_since; /* guarded by mu; 0: there is a leader */
+};
+
+extern const struct call_class unary_class, keep_alive_class, watch_class, observe_class;
+
+/* Well-formed, not too deep, not too large. */
+enum err service_check_form(const struct service_call *c, struct slice bytes);
+/* The same, and what the handler's check says. */
+enum err service_check(const struct service_call *c, struct slice bytes, const char **ret_detail);
+
+/* This thread's arena, for one unpacked request at a time; it is given back before anything else is called. */
+struct arena *service_scratch(void);
+void service_scratch_done(struct arena *a);
+
+/* Ends a call that never got to the node. From within a call in. */
+void service_finish(struct service_call *c, enum err e, const char *detail);
+/* Puts the length in front of the one message in *reply and hands it over. */
+void service_reply_one(struct service_call *c, struct buf *reply);
+
+void leader_watch_add(struct service *s, struct leader_watch *w);    /* w->lost is set */
+void leader_watch_remove(struct service *s, struct leader_watch *w);
+
+/* stream.c: a call that the core drives. */
+void stream_open(struct service_call *c, struct slice bytes);
+void stream_message(struct service_call *c, struct slice bytes);
+void stream_fail(struct service_call *c, enum err e); /* ends with e, whatever the core says */
+void stream_cancel(struct service_call *c);
+void stream_writable(struct service_call *c);
+void stream_end(struct service_call *c);
+
+#endif

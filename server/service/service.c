@@ -1,0 +1,241 @@
+/* service.c: finds the method's handler and keeps what all calls have in common.
+ *
+ *   (S1) ops->finish is called exactly once for a call that was started, and nothing is sent after it.
+ *   (S2) what came from outside is unpacked only after pb_check has found it well-formed and shallow: protobuf-c recurses without a limit.
+ *   (S3) requests go to the node as the bytes that arrived; unpacking is for the checks alone, in scratch memory of the thread. */
+#include "service/service.h"
+
+#include "base/mem.h"
+#include "base/pbw.h"
+#include "checks.h"
+#include "internal.h"
+
+enum {
+	REQUEST_DEPTH_MAX = 32,
+	SCRATCH_KEPT_MAX = 64 * 1024,
+	LEADERLESS_MS = 3000, /* without a leader for so long: streams that need one are ended */
+};
+
+static const struct handler handlers[METHOD_COUNT] = {
+	[METHOD_KV_RANGE] = { &unary_class, check_range },
+	[METHOD_KV_PUT] = { &unary_class, check_put },
+	[METHOD_KV_DELETE_RANGE] = { &unary_class, check_delete_range },
+	[METHOD_KV_TXN] = { &unary_class, check_txn },
+	[METHOD_KV_COMPACT] = { &unary_class, NULL },
+
+	[METHOD_WATCH_WATCH] = { &watch_class, NULL },
+
+	[METHOD_LEASE_GRANT] = { &unary_class, check_lease_grant },
+	[METHOD_LEASE_REVOKE] = { &unary_class, check_lease_revoke },
+	[METHOD_LEASE_KEEP_ALIVE] = { &keep_alive_class, NULL },
+	[METHOD_LEASE_TIME_TO_LIVE] = { &unary_class, NULL },
+	[METHOD_LEASE_LEASES] = { &unary_class, NULL },
+
+	[METHOD_CLUSTER_MEMBER_LIST] = { &unary_class, NULL },
+	[METHOD_MAINTENANCE_STATUS] = { &unary_class, NULL },
+
+	[METHOD_ELECTION_CAMPAIGN] = { &unary_class, check_campaign },
+	[METHOD_ELECTION_PROCLAIM] = { &unary_class, check_proclaim },
+	[METHOD_ELECTION_LEADER] = { &unary_class, check_leader },
+	[METHOD_ELECTION_OBSERVE] = { &observe_class, check_leader },
+	[METHOD_ELECTION_RESIGN] = { &unary_class, check_resign },
+
+	[METHOD_LOCK_LOCK] = { &unary_class, check_lock },
+	[METHOD_LOCK_UNLOCK] = { &unary_class, check_unlock },
+};
+
+struct service *service_new(struct node *n, const struct service_limits *limits)
+{
+	struct service *s = mem_zalloc(sizeof(*s));
+	s->node = n;
+	s->limits = *limits;
+	pthread_mutex_init(&s->mu, NULL);
+	list_init(&s->need_leader);
+	return s;
+}
+
+void service_free(struct service *s)
+{
+	if (!s)
+		return;
+	ASSERT(list_empty(&s->need_leader));
+	pthread_mutex_destroy(&s->mu);
+	free(s);
+}
+
+/* ---- scratch: one arena a thread, so that checking a request allocates nothing ---- */
+
+static pthread_once_t scratch_once = PTHREAD_ONCE_INIT;
+static pthread_key_t scratch_key;
+
+static void scratch_free(void *arena)
+{
+	arena_deinit(arena);
+	free(arena);
+}
+
+static void scratch_init(void)
+{
+	ASSERT(pthread_key_create(&scratch_key, scratch_free) == 0);
+}
+
+struct arena *service_scratch(void)
+{
+	struct arena *a;
+	pthread_once(&scratch_once, scratch_init);
+	a = pthread_getspecific(scratch_key);
+	if (!a) {
+		a = mem_alloc(sizeof(*a));
+		arena_init(a);
+		ASSERT(pthread_setspecific(scratch_key, a) == 0);
+	}
+	return a;
+}
+
+void service_scratch_done(struct arena *a)
+{
+	if (a->used > SCRATCH_KEPT_MAX)
+		arena_deinit(a);
+	else
+		arena_clear(a);
+}
+
+/* ---- checks ---- */
+
+enum err service_check_form(const struct service_call *c, struct slice bytes)
+{
+	if (bytes.len > c->service->limits.max_request_bytes)
+		return ERR_REQUEST_TOO_LARGE;
+	switch (pb_check(c->method->request, bytes, REQUEST_DEPTH_MAX)) {
+	case PB_CHECK_OK:
+		return ERR_OK;
+	case PB_CHECK_TOO_DEEP:
+		return ERR_TOO_DEEP;
+	case PB_CHECK_MALFORMED:
+		break;
+	}
+	return ERR_MALFORMED;
+}
+
+enum err service_check(const struct service_call *c, struct slice bytes, const char **ret_detail)
+{
+	enum err e = service_check_form(c, bytes);
+	struct arena *a;
+	ProtobufCMessage *m;
+	if (e || !c->handler->check)
+		return e;
+	a = service_scratch();
+	m = protobuf_c_message_unpack(c->method->request, &a->pb, bytes.len, bytes.ptr);
+	e = m ? c->handler->check(c->service, m, ret_detail) : ERR_MALFORMED;
+	service_scratch_done(a);
+	return e;
+}
+
+/* ---- life of a call ---- */
+
+void service_finish(struct service_call *c, enum err e, const char *detail)
+{
+	ASSERT(!c->over);
+	c->over = true;
+	c->ops->finish(c, e, detail, slice_of(NULL, 0));
+}
+
+void service_reply_one(struct service_call *c, struct buf *reply)
+{
+	uint32_t len = (uint32_t)reply->len;
+	ASSERT(reply->len <= UINT32_MAX);
+	buf_reserve(reply, sizeof(len));
+	if (len)
+		memmove(reply->ptr + sizeof(len), reply->ptr, len);
+	for (size_t i = 0; i < sizeof(len); i++)
+		reply->ptr[i] = (uint8_t)(len >> (8 * i));
+	reply->len += sizeof(len);
+	c->ops->reply(c, reply);
+}
+
+static bool has_leader(const struct service *s)
+{
+	struct node_health h;
+	node_health(s->node, &h);
+	return h.leader_id != 0;
+}
+
+void service_start(struct service *s, struct service_call *c)
+{
+	c->service = s;
+	c->handler = &handlers[c->method->id];
+	c->over = false;
+	c->state = NULL;
+	if (!c->handler->class)
+		service_finish(c, ERR_UNIMPLEMENTED, NULL);
+	else if (c->need_leader && !has_leader(s))
+		service_finish(c, ERR_NO_LEADER, NULL);
+	else if (c->handler->class->start)
+		c->handler->class->start(c);
+}
+
+bool service_message(struct service_call *c, struct slice bytes)
+{
+	return c->over ? true : c->handler->class->message(c, bytes);
+}
+
+void service_half_close(struct service_call *c)
+{
+	if (!c->over)
+		c->handler->class->half_close(c);
+}
+
+void service_cancel(struct service_call *c)
+{
+	if (!c->over)
+		c->handler->class->cancel(c);
+}
+
+void service_writable(struct service_call *c)
+{
+	if (!c->over && c->handler->class->writable)
+		c->handler->class->writable(c);
+}
+
+void service_end(struct service_call *c)
+{
+	if (c->state)
+		c->handler->class->end(c);
+	c->state = NULL;
+}
+
+/* ---- streams that need a leader ---- */
+
+void leader_watch_add(struct service *s, struct leader_watch *w)
+{
+	pthread_mutex_lock(&s->mu);
+	list_push_back(&s->need_leader, &w->link);
+	pthread_mutex_unlock(&s->mu);
+}
+
+void leader_watch_remove(struct service *s, struct leader_watch *w)
+{
+	if (!w->lost)
+		return;
+	pthread_mutex_lock(&s->mu);
+	list_remove(&w->link);
+	pthread_mutex_unlock(&s->mu);
+}
+
+void service_tick(struct service *s, uint64_t now_ms)
+{
+	bool leader = has_leader(s);
+	pthread_mutex_lock(&s->mu);
+	if (leader)
+		s->leaderless_since = 0;
+	else if (!s->leaderless_since)
+		s->leaderless_since = now_ms;
+	if (!leader && now_ms - s->leaderless_since >= LEADERLESS_MS) {
+		struct list *it;
+		while ((it = list_pop_front(&s->need_leader))) {
+			struct leader_watch *w = CONTAINER_OF(it, struct leader_watch, link);
+			w->lost(w);
+		}
+	}
+	pthread_mutex_unlock(&s->mu);
+}
