@@ -165,13 +165,22 @@ void kv_run_header(const struct kv_run *run, revision rev)
 
 /* ---- Put ---- */
 
-/* Every contender's key passes, and most others do not: it saves those a look-up. lock_parse has the last word. */
+/* Whether what follows the last slash could be a lease: every contender's key passes, and most others do not, which saves them a look-up.
+ * lock_parse has the last word. */
 static bool may_be_contender(struct slice key)
 {
-	const uint8_t *slash = memrchr(key.ptr, '/', key.len);
-	size_t rest = slash ? (size_t)(key.ptr + key.len - slash) - 1 : 0;
+	size_t digits = 0;
 
-	return rest > 0 && rest <= 20;
+	for (size_t i = key.len; i > 0 && digits <= 20; i--) {
+		uint8_t c = key.ptr[i - 1];
+
+		if (c == '/')
+			return digits > 0;
+		if (!((c >= '0' && c <= '9') || (c >= 'a' && c <= 'f')))
+			return false;
+		digits++;
+	}
+	return false;
 }
 
 enum err kv_put_check_lease(const struct kv_env *env, const Etcdserverpb__PutRequest *r)
