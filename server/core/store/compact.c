@@ -23,6 +23,7 @@ static uint32_t versions_to_drop(const struct key_record *r, revision at)
 	return below - 1;
 }
 
+/* The key of an event at `at` or below. */
 static void compact_key(struct store *s, const struct kv *event, revision at)
 {
 	struct slice key = kv_key(event); /* the history's reference keeps it over all that follows */
@@ -37,7 +38,8 @@ static void compact_key(struct store *s, const struct kv *event, revision at)
 	for (uint32_t i = 0; i < n; i++)
 		s->version_bytes -= kv_bytes(key_record_at(key_record_of(tr), i));
 	if (n == key_record_of(tr)->len) {
-		store_dead_remove(s, key);
+		store_dead_remove(s, key_record_of(tr));
+		s->record_bytes -= key_record_bytes(key_record_of(tr));
 		tree_remove(&s->st->keys, key);
 		return;
 	}
@@ -46,15 +48,25 @@ static void compact_key(struct store *s, const struct kv *event, revision at)
 	tree_edit_end(&s->st->keys, tr);
 }
 
-/* H2: what came before an event at exactly `at` is about to go, unless it is of that revision too. */
-static void forget_prevs(struct history *h, uint64_t from, uint64_t to, revision at)
+/* An event at exactly `at` stays; what came before it goes, unless it is of that revision too. Must come before the drops below, so that
+ * every prev that is looked at here still exists. */
+static void settle_event_at(struct store *s, struct store_event *e, revision at)
 {
-	for (uint64_t n = from; n < to; n++) {
-		struct store_event *e = history_at(h, n);
+	if (!e->prev || e->prev->mod_revision >= at)
+		return;
+	e->prev = NULL;
+	compact_key(s, e->kv, at);
+}
 
-		if (e->prev && e->prev->mod_revision < at)
-			e->prev = NULL;
-	}
+/* The oldest event is below `at`. A creation ends nothing but a tombstone, which is an event as well; an event that nobody but the history
+ * holds has left its record on behalf of another: neither needs a look at the record. */
+static void drop_event(struct store *s, revision at)
+{
+	const struct store_event *e = history_at(&s->history, s->history.begin);
+
+	if (e->kv->refs > 1 && (e->prev || kv_is_tombstone(e->kv)))
+		compact_key(s, e->kv, at);
+	history_pop(&s->history);
 }
 
 enum err store_compact(struct store *s, revision at)
@@ -72,17 +84,10 @@ enum err store_compact(struct store *s, revision at)
 	s->st->compact_revision = at;
 	first_kept = history_seek(h, at);
 	end = at < INT64_MAX ? history_seek(h, at + 1) : h->end;
-	forget_prevs(h, first_kept, end, at);
 	for (uint64_t n = first_kept; n < end; n++)
-		compact_key(s, history_at(h, n)->kv, at);
-	while (h->begin < first_kept) {
-		const struct kv *kv = history_at(h, h->begin)->kv;
-
-		/* Held by the history alone: its key's record has been through this already. */
-		if (kv->refs > 1)
-			compact_key(s, kv, at);
-		history_pop(h);
-	}
+		settle_event_at(s, history_at(h, n), at);
+	while (h->begin < first_kept)
+		drop_event(s, at);
 	history_shrink(h);
 	return ERR_OK;
 }

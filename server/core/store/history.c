@@ -6,7 +6,7 @@
  *   (H1) entries rise strictly by (mod_revision, sub); within a revision sub counts from 0 without a gap.
  *   (H2) prev of an entry is the version before it in the key's record when that one is live and kept, else NULL. No reference is held:
  *        compaction at C keeps the version before any event above C (it is what a reader at C sees), and so only entries at
- *        exactly C lose their prev; store_compact forgets those before it drops anything. */
+ *        exactly C lose their prev; store_compact settles those before it drops any event. */
 #include "store_internal.h"
 
 #include "base/mem.h"

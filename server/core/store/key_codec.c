@@ -17,7 +17,7 @@
 void key_record_encode(const struct tree_record *tr, struct buf *out)
 {
 	const struct key_record *r = (const void *)tr;
-	struct slice key = kv_key(key_record_at(r, 0));
+	struct slice key = key_record_key(r);
 	revision before = 0;
 
 	pbw_varint(out, key.len);

@@ -22,14 +22,19 @@ static uint64_t le64(uint64_t v)
 #endif
 }
 
-uint64_t kv_hash(const struct kv *kv)
+struct kv_words kv_words(const struct kv *kv)
 {
-	uint64_t words[] = {
+	return (struct kv_words){ {
 		le64((uint64_t)kv->key_len << 32 | kv->value_len), le64(kv->sub), le64((uint64_t)kv->create_revision),
 		le64((uint64_t)kv->mod_revision), le64((uint64_t)kv->version), le64((uint64_t)kv->lease),
-	};
+	} };
+}
 
-	return hash64(hash64(0, words, sizeof words), kv->bytes, (size_t)kv->key_len + kv->value_len);
+uint64_t kv_hash(const struct kv *kv)
+{
+	struct kv_words words = kv_words(kv);
+
+	return hash64(hash64(0, words.at, sizeof words.at), kv->bytes, (size_t)kv->key_len + kv->value_len);
 }
 
 struct kv *kv_new(struct slice key, struct slice value, struct kv_spec spec)
@@ -70,28 +75,32 @@ void kv_unref(struct kv *kv)
 		free(kv);
 }
 
-/* What the allocator takes for it: a word of its own, rounded up to 16. Counted by formula, not asked for, so that replicas agree. */
 uint64_t kv_bytes(const struct kv *kv)
 {
-	uint64_t size = sizeof *kv + kv->key_len + (uint64_t)kv->value_len;
+	return heap_bytes(sizeof *kv + kv->key_len + (uint64_t)kv->value_len) + sizeof(struct kv *);
+}
 
-	return ((size + 8 + 15) & ~UINT64_C(15)) + sizeof(struct kv *);
+uint64_t key_record_bytes(const struct key_record *r)
+{
+	return heap_bytes(sizeof *r + r->key_len) + 2 * sizeof(void *);
 }
 
 struct key_record *key_record_new_take(struct kv *first)
 {
-	struct key_record *r = mem_alloc(sizeof *r);
+	struct key_record *r = mem_alloc(sizeof *r + first->key_len);
 
-	*r = (struct key_record){ .base.refs = 1, .len = 1, .hash = first->hash, .one = first };
+	*r = (struct key_record){ .base.refs = 1, .len = 1, .key_len = first->key_len, .hash = first->hash, .one = first };
+	memcpy(r->key, first->bytes, first->key_len);
 	return r;
 }
 
 static void key_record_reserve(struct key_record *r)
 {
 	if (r->cap == 0) {
+		struct kv *one = r->one;
+
 		r->versions = mem_alloc(2 * sizeof *r->versions);
-		r->versions[0] = r->one;
-		r->one = NULL;
+		r->versions[0] = one;
 		r->cap = 2;
 	} else if (r->len == r->cap) {
 		ASSERT(r->cap <= UINT32_MAX / 2);
@@ -114,7 +123,6 @@ static void key_record_shrink(struct key_record *r)
 		struct kv *one = r->versions[0];
 
 		free(r->versions);
-		r->versions = NULL;
 		r->one = one;
 		r->cap = 0;
 	} else if (r->len <= r->cap / 4) {
@@ -163,19 +171,17 @@ struct kv *key_record_find(const struct key_record *r, revision at)
 	return n ? key_record_at(r, n - 1) : NULL;
 }
 
-static struct slice key_record_key(const struct tree_record *tr)
+static struct slice key_record_tree_key(const struct tree_record *tr)
 {
-	const struct key_record *r = (const void *)tr;
-
-	return kv_key(key_record_at(r, 0));
+	return key_record_key((const void *)tr);
 }
 
 static struct tree_record *key_record_clone(const struct tree_record *tr)
 {
 	const struct key_record *r = (const void *)tr;
-	struct key_record *c = mem_alloc(sizeof *c);
+	struct key_record *c = mem_alloc(sizeof *c + r->key_len);
 
-	*c = *r;
+	memcpy(c, r, sizeof *c + r->key_len);
 	c->base.refs = 1;
 	if (r->cap) {
 		c->versions = mem_alloc(r->cap * sizeof *c->versions);
@@ -192,7 +198,8 @@ static void key_record_free(struct tree_record *tr)
 
 	for (uint32_t i = 0; i < r->len; i++)
 		kv_unref(key_record_at(r, i));
-	free(r->versions);
+	if (r->cap)
+		free(r->versions);
 	free(r);
 }
 
@@ -204,7 +211,7 @@ static uint64_t key_record_hash(const struct tree_record *tr)
 const struct tree_type key_record_type = {
 	.section = SECTION_KEYS,
 	.version = 1,
-	.key = key_record_key,
+	.key = key_record_tree_key,
 	.clone = key_record_clone,
 	.free = key_record_free,
 	.hash = key_record_hash,

@@ -43,11 +43,12 @@ void store_walk(const struct store *s, struct store_range r, bool (*fn)(void *ct
 	}
 	for (struct tree_record *tr = tree_seek(&c, &s->st->keys, r.key); tr; tr = tree_next(&c)) {
 		const struct key_record *kr = key_record_of(tr);
-		const struct kv *kv = key_record_find(kr, r.at);
+		const struct kv *kv;
 
-		if (has_hi && slice_cmp(kv_key(key_record_at(kr, 0)), r.end) >= 0)
+		if (has_hi && slice_cmp(key_record_key(kr), r.end) >= 0)
 			break;
-		if (kv && !kv_is_tombstone(kv) && !fn(ctx, kv))
+		kv = kv_live_or_null(key_record_find(kr, r.at));
+		if (kv && !fn(ctx, kv))
 			break;
 	}
 }
@@ -59,18 +60,37 @@ static bool count_one(void *ctx, const struct kv *kv)
 	return true;
 }
 
+/* From how many there were after an event to how many before. */
+static void count_back(const struct kv *event, struct store_range r, bool has_hi, uint64_t *count)
+{
+	struct slice key = kv_key(event);
+
+	if (event->version > 1 || slice_cmp(key, r.key) < 0 || (has_hi && slice_cmp(key, r.end) >= 0))
+		return;
+	if (kv_is_tombstone(event))
+		++*count;
+	else
+		--*count;
+}
+
+/* What lives now is counted by the tree, less what is dead. What lived then follows from it and the events since, which are all there at
+ * or above the compaction; clients that list page by page ask for a revision of a moment ago. */
 uint64_t store_count(const struct store *s, struct store_range r)
 {
 	bool is_now = r.at <= 0 || r.at >= store_txn_revision(s), has_hi = range_has_hi(r.end);
-	uint64_t count = 0;
+	uint64_t count = 0, first;
 
-	if (r.end.len == 0 || !is_now) {
+	if (r.end.len > 0 && has_hi && slice_cmp(r.key, r.end) >= 0)
+		return 0;
+	first = is_now ? s->history.end : history_seek(&s->history, r.at + 1);
+	if (r.end.len == 0 || (!is_now && r.at < s->st->compact_revision) || s->history.end - first > s->st->keys.len) {
 		store_walk(s, r, count_one, &count);
 		return count;
 	}
-	if (has_hi && slice_cmp(r.key, r.end) >= 0)
-		return 0;
-	return tree_count(&s->st->keys, r.key, r.end, has_hi) - tree_count(&s->dead, r.key, r.end, has_hi);
+	count = tree_count(&s->st->keys, r.key, r.end, has_hi) - tree_count(&s->dead, r.key, r.end, has_hi);
+	for (uint64_t n = first; n < s->history.end; n++)
+		count_back(history_at(&s->history, n)->kv, r, has_hi, &count);
+	return count;
 }
 
 bool store_key_unchanged_since(const struct store *s, struct slice key, revision from)
@@ -85,32 +105,25 @@ bool store_key_unchanged_since(const struct store *s, struct slice key, revision
 	return from >= s->st->compact_revision;
 }
 
-static void put_le64(uint8_t *to, uint64_t v)
-{
-	for (int i = 0; i < 8; i++)
-		to[i] = (uint8_t)(v >> (8 * i));
-}
-
 static uint32_t hash_version(uint32_t crc, const struct kv *kv)
 {
-	uint64_t words[] = {
-		kv->key_len, kv->value_len, kv->sub, (uint64_t)kv->create_revision, (uint64_t)kv->mod_revision,
-		(uint64_t)kv->version, (uint64_t)kv->lease,
-	};
-	uint8_t head[sizeof words];
+	struct kv_words words = kv_words(kv);
 
-	for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-		put_le64(head + 8 * i, words[i]);
-	crc = crc32c(crc, head, sizeof head);
+	crc = crc32c(crc, words.at, sizeof words.at);
 	return crc32c(crc, kv->bytes, (size_t)kv->key_len + kv->value_len);
 }
 
 uint32_t store_hash_kv(const struct store *s, revision at)
 {
+	return store_hash_kv_view(s->st, at);
+}
+
+uint32_t store_hash_kv_view(const struct state *view, revision at)
+{
 	struct tree_cursor c;
 	uint32_t crc = 0;
 
-	for (struct tree_record *tr = tree_first(&c, &s->st->keys); tr; tr = tree_next(&c)) {
+	for (struct tree_record *tr = tree_first(&c, &view->keys); tr; tr = tree_next(&c)) {
 		const struct key_record *r = key_record_of(tr);
 
 		for (uint32_t i = 0; i < r->len; i++) {

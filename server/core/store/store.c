@@ -1,46 +1,44 @@
 /* store.c: the store's life, what it derives from the state, and its size.
  *
- * Derived and never part of a snapshot: the history, the deleted keys that are still remembered, two sums of bytes. All of it is a function
+ * Derived and never part of a snapshot: the history, the deleted keys that are still remembered, sums of bytes. All of it is a function
  * of the records and of compact_revision: store_rebuild makes from a snapshot what the writes before it made.
  *
  *   (D1) `dead` holds exactly the keys whose newest version is a tombstone.
- *   (D2) version_bytes and live_bytes are sums over kept versions by kv_bytes(); sizes are counted by formula, not by what the allocator
- *        did, so that equal states are of equal size on every replica. */
+ *   (D2) the sums of bytes are sums over records and kept versions, by formula and not by what the allocator did, so that equal states
+ *        are of equal size on every replica. */
 #include "store_internal.h"
 
 #include "base/mem.h"
 
-/* A record with its share of the tree's nodes. */
-#define RECORD_BYTES (sizeof(struct key_record) + 8 + 2 * sizeof(void *))
-#define DEAD_BYTES (sizeof(struct dead_key) + 8 + 2 * sizeof(void *))
-
-static struct slice dead_key_key(const struct tree_record *r)
+static struct slice dead_key_key(const struct tree_record *tr)
 {
-	return kv_key(((const struct dead_key *)(const void *)r)->tombstone);
+	const struct dead_key *d = (const void *)tr;
+
+	return slice_of(d->key, d->key_len);
 }
 
-static struct tree_record *dead_key_new(struct kv *tombstone)
+static struct tree_record *dead_key_new(struct slice key)
 {
-	struct dead_key *d = mem_alloc(sizeof *d);
+	struct dead_key *d = mem_alloc(sizeof *d + key.len);
 
-	*d = (struct dead_key){ .base.refs = 1, .tombstone = kv_ref(tombstone) };
+	*d = (struct dead_key){ .base.refs = 1, .key_len = (uint32_t)key.len };
+	memcpy(d->key, key.ptr, key.len);
 	return &d->base;
 }
 
-static struct tree_record *dead_key_clone(const struct tree_record *r)
+static struct tree_record *dead_key_clone(const struct tree_record *tr)
 {
-	return dead_key_new(((const struct dead_key *)(const void *)r)->tombstone);
+	return dead_key_new(dead_key_key(tr));
 }
 
-static void dead_key_free(struct tree_record *r)
+static void dead_key_free(struct tree_record *tr)
 {
-	kv_unref(((struct dead_key *)(void *)r)->tombstone);
-	free(r);
+	free(tr);
 }
 
-static uint64_t dead_key_hash(const struct tree_record *r)
+static uint64_t dead_key_hash(const struct tree_record *tr)
 {
-	(void)r;
+	(void)tr;
 	return 0;
 }
 
@@ -52,22 +50,31 @@ static const struct tree_type dead_key_type = {
 	.hash = dead_key_hash,
 };
 
-void store_dead_add(struct store *s, struct kv *tombstone)
+static uint64_t dead_key_bytes(const struct key_record *r)
 {
-	tree_put_take(&s->dead, dead_key_new(tombstone));
+	return heap_bytes(sizeof(struct dead_key) + r->key_len) + 2 * sizeof(void *);
 }
 
-void store_dead_remove(struct store *s, struct slice key)
+void store_dead_add(struct store *s, const struct key_record *r)
 {
-	bool was_there = tree_remove(&s->dead, key);
+	s->record_bytes += dead_key_bytes(r);
+	s->dead_bytes += dead_key_bytes(r) + key_record_bytes(r);
+	tree_put_take(&s->dead, dead_key_new(key_record_key(r)));
+}
+
+void store_dead_remove(struct store *s, const struct key_record *r)
+{
+	bool was_there = tree_remove(&s->dead, key_record_key(r));
 
 	ASSERT(was_there);
+	s->record_bytes -= dead_key_bytes(r);
+	s->dead_bytes -= dead_key_bytes(r) + key_record_bytes(r);
 }
 
 /* Everything that is derived from one record, but for the order of the history. */
 static void derive(struct store *s, const struct key_record *r)
 {
-	struct kv *last = key_record_last(r);
+	const struct kv *last = key_record_last(r);
 
 	for (uint32_t i = 0; i < r->len; i++) {
 		struct kv *kv = key_record_at(r, i);
@@ -76,8 +83,9 @@ static void derive(struct store *s, const struct key_record *r)
 		if (kv->mod_revision >= s->st->compact_revision)
 			history_push(&s->history, kv, i ? kv_live_or_null(key_record_at(r, i - 1)) : NULL);
 	}
+	s->record_bytes += key_record_bytes(r);
 	if (kv_is_tombstone(last))
-		store_dead_add(s, last);
+		store_dead_add(s, r);
 	else
 		s->live_bytes += kv_bytes(last);
 }
@@ -90,7 +98,7 @@ void store_rebuild(struct store *s)
 	history_clear(&s->history);
 	tree_deinit(&s->dead);
 	tree_init(&s->dead, &dead_key_type);
-	s->version_bytes = s->live_bytes = 0;
+	s->version_bytes = s->live_bytes = s->record_bytes = s->dead_bytes = 0;
 	for (struct tree_record *r = tree_first(&c, &s->st->keys); r; r = tree_next(&c))
 		derive(s, key_record_of(r));
 	history_sort(&s->history);
@@ -128,10 +136,10 @@ static uint64_t history_entry_bytes(const struct store *s)
 
 uint64_t store_bytes(const struct store *s)
 {
-	return s->version_bytes + history_entry_bytes(s) + s->st->keys.len * RECORD_BYTES + s->dead.len * DEAD_BYTES;
+	return s->version_bytes + s->record_bytes + history_entry_bytes(s);
 }
 
 uint64_t store_history_bytes(const struct store *s)
 {
-	return s->version_bytes - s->live_bytes + history_entry_bytes(s) + s->dead.len * (RECORD_BYTES + DEAD_BYTES);
+	return s->version_bytes - s->live_bytes + history_entry_bytes(s) + s->dead_bytes;
 }

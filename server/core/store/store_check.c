@@ -6,7 +6,7 @@
 #include "base/mem.h"
 
 struct sums {
-	uint64_t versions, live, dead, events;
+	uint64_t versions, live, records, dead, events;
 };
 
 static void check_version(const struct store *s, const struct kv *kv, const struct kv *before)
@@ -52,6 +52,7 @@ static void check_record(const struct store *s, const struct key_record *r, stru
 	uint64_t hash = 0;
 
 	ASSERT(r->len >= 1);
+	ASSERT(slice_eq(key_record_key(r), kv_key(key_record_at(r, 0))));
 	ASSERT(r->cap == 0 ? r->len == 1 : r->len <= r->cap);
 	for (uint32_t i = 0; i < r->len; i++) {
 		const struct kv *kv = key_record_at(r, i);
@@ -68,12 +69,10 @@ static void check_record(const struct store *s, const struct key_record *r, stru
 		before = kv;
 	}
 	ASSERT(hash == r->hash);
+	sums->records += key_record_bytes(r);
 	check_kept(r, s->st->compact_revision);
 	if (kv_is_tombstone(before)) {
-		const struct dead_key *d = (const void *)tree_get(&s->dead, kv_key(before));
-
-		ASSERT(d);
-		ASSERT(d->tombstone == before);
+		ASSERT(tree_get(&s->dead, key_record_key(r)));
 		sums->dead++;
 	} else {
 		sums->live += kv_bytes(before);
@@ -129,6 +128,10 @@ void store_check(const struct store *s)
 		check_record(s, key_record_of(r), &sums);
 	ASSERT(sums.versions == s->version_bytes);
 	ASSERT(sums.live == s->live_bytes);
+	ASSERT(sums.records <= s->record_bytes);
+	ASSERT(s->record_bytes - sums.records <= s->dead_bytes);
+	ASSERT_IF(s->dead.len == 0, s->record_bytes == sums.records);
+	ASSERT_IF(s->dead.len == 0, s->dead_bytes == 0);
 	ASSERT(sums.dead == s->dead.len);
 	ASSERT(sums.events == s->history.end - s->history.begin);
 	check_history(s);

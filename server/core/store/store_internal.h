@@ -18,6 +18,8 @@ struct store {
 	struct tree dead;       /* struct dead_key: every key whose current version is a tombstone, so that counting needs no walk */
 	uint64_t version_bytes; /* of all versions kept */
 	uint64_t live_bytes;    /* of those, the current ones of live keys */
+	uint64_t record_bytes;  /* of all records, without their versions, and of `dead` */
+	uint64_t dead_bytes;    /* of those, what belongs to dead keys */
 	store_change_fn on_change;
 	void *on_change_ctx;
 	bool in_txn;
@@ -35,8 +37,14 @@ struct kv_spec {
 };
 
 struct kv *kv_new(struct slice key, struct slice value, struct kv_spec spec); /* one reference */
-uint64_t kv_bytes(const struct kv *kv); /* memory of one version, its place in the record included */
-uint64_t kv_hash(const struct kv *kv);  /* computes it from the contents */
+uint64_t kv_bytes(const struct kv *kv);             /* memory of one version, its place in the record included */
+uint64_t key_record_bytes(const struct key_record *r); /* memory of the record without its versions, its place in the tree included */
+uint64_t kv_hash(const struct kv *kv);              /* computes it from the contents */
+/* All fields but the count and the hash, as the same bytes on every machine. */
+struct kv_words {
+	uint64_t at[6];
+};
+struct kv_words kv_words(const struct kv *kv);
 
 struct key_record *key_record_new_take(struct kv *first);
 void key_record_push_take(struct key_record *r, struct kv *kv);  /* kv is newer than all */
@@ -53,6 +61,11 @@ static inline struct kv *key_record_at(const struct key_record *r, uint32_t i)
 static inline struct kv *key_record_last(const struct key_record *r)
 {
 	return key_record_at(r, r->len - 1);
+}
+
+static inline struct slice key_record_key(const struct key_record *r)
+{
+	return (struct slice){ .ptr = r->key, .len = r->key_len };
 }
 
 static inline struct key_record *key_record_of(struct tree_record *r)
@@ -78,12 +91,19 @@ static inline struct store_event *history_at(const struct history *h, uint64_t n
 }
 
 /* ---- store.c ---- */
+/* What the allocator takes: a word of its own, rounded up to 16. Counted by formula, not asked for, so that replicas agree. */
+static inline uint64_t heap_bytes(uint64_t size)
+{
+	return (size + 8 + 15) & ~UINT64_C(15);
+}
+
 struct dead_key {
 	struct tree_record base;
-	struct kv *tombstone;
+	uint32_t key_len;
+	uint8_t key[];
 };
-void store_dead_add(struct store *s, struct kv *tombstone);
-void store_dead_remove(struct store *s, struct slice key);
+void store_dead_add(struct store *s, const struct key_record *r);    /* r's newest version became a tombstone */
+void store_dead_remove(struct store *s, const struct key_record *r); /* it no longer is, or r is about to go */
 
 /* What an event tells as its prev: a live version, or nothing. */
 static inline const struct kv *kv_live_or_null(const struct kv *kv)

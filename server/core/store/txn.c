@@ -71,10 +71,13 @@ void store_put(struct store *s, struct slice key, struct slice value, lease_id l
 		key_record_push_take(key_record_of(tr), next);
 		tree_edit_end(&s->st->keys, tr);
 	} else {
-		tree_put_take(&s->st->keys, &key_record_new_take(next)->base);
+		struct key_record *r = key_record_new_take(next);
+
+		s->record_bytes += key_record_bytes(r);
+		tree_put_take(&s->st->keys, &r->base);
 	}
 	if (last && !prev)
-		store_dead_remove(s, kv_key(next));
+		store_dead_remove(s, key_record_of(tr));
 	changed(s, prev, next);
 	if (ret_prev)
 		*ret_prev = prev;
@@ -89,7 +92,7 @@ static void delete_one(struct store *s, const struct kv *prev)
 	ASSERT(key_record_last(key_record_of(tr)) == prev);
 	key_record_push_take(key_record_of(tr), tombstone);
 	tree_edit_end(&s->st->keys, tr);
-	store_dead_add(s, tombstone);
+	store_dead_add(s, key_record_of(tr));
 	changed(s, prev, tombstone);
 }
 

@@ -1,6 +1,5 @@
 #include "world.h"
 
-#include <check.h>
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -27,7 +26,7 @@ void world_put_lease(struct world *w, const char *key, const char *value, lease_
 {
 	store_txn_begin(w->store);
 	store_put(w->store, slice_of_str(key), slice_of_str(value), lease, NULL);
-	ck_assert(store_txn_end(w->store));
+	EXPECT(store_txn_end(w->store));
 }
 
 void world_put(struct world *w, const char *key, const char *value)
@@ -46,7 +45,7 @@ uint64_t world_delete(struct world *w, const char *key, const char *end)
 
 	store_txn_begin(w->store);
 	n = store_delete_range(w->store, slice_of_str(key), end_of(end), NULL, NULL);
-	ck_assert(store_txn_end(w->store) == (n > 0));
+	EXPECT(store_txn_end(w->store) == (n > 0));
 	return n;
 }
 
@@ -138,8 +137,8 @@ static void copy_keys(const struct tree *from, struct tree *ret)
 
 		buf_clear(&bytes);
 		key_record_type.encode(r, &bytes);
-		ck_assert_int_eq(key_record_type.decode(buf_view(&bytes), &copy), ERR_OK);
-		ck_assert_uint_eq(key_record_type.hash(copy), key_record_type.hash(r));
+		EXPECT(key_record_type.decode(buf_view(&bytes), &copy) == ERR_OK);
+		EXPECT(key_record_type.hash(copy) == key_record_type.hash(r));
 		tree_put_take(ret, copy);
 	}
 	buf_free(&bytes);
@@ -160,7 +159,7 @@ void world_reload(struct world *w)
 	copy_keys(&old, &w->st.keys);
 	tree_deinit(&old);
 	store_rebuild(w->store);
-	ck_assert_uint_ge(store_history_begin(w->store, 0), end);
+	EXPECT(store_history_begin(w->store, 0) >= end);
 }
 
 void ck_assert_same_state(const struct world *a, const struct world *b)
@@ -168,19 +167,19 @@ void ck_assert_same_state(const struct world *a, const struct world *b)
 	struct buf x = tree_encode(&a->st.keys), y = tree_encode(&b->st.keys);
 	uint64_t n = store_history_begin(a->store, 0), m = store_history_begin(b->store, 0);
 
-	ck_assert_int_eq(a->st.revision, b->st.revision);
-	ck_assert_int_eq(a->st.compact_revision, b->st.compact_revision);
-	ck_assert(slice_eq(buf_view(&x), buf_view(&y)));
-	ck_assert_uint_eq(a->st.keys.hash, b->st.keys.hash);
-	ck_assert_uint_eq(store_bytes(a->store), store_bytes(b->store));
-	ck_assert_uint_eq(store_history_bytes(a->store), store_history_bytes(b->store));
-	ck_assert_uint_eq(store_hash_kv(a->store, 0), store_hash_kv(b->store, 0));
-	ck_assert_uint_eq(store_history_end(a->store) - n, store_history_end(b->store) - m);
+	EXPECT(a->st.revision == b->st.revision);
+	EXPECT(a->st.compact_revision == b->st.compact_revision);
+	EXPECT(slice_eq(buf_view(&x), buf_view(&y)));
+	EXPECT(a->st.keys.hash == b->st.keys.hash);
+	EXPECT(store_bytes(a->store) == store_bytes(b->store));
+	EXPECT(store_history_bytes(a->store) == store_history_bytes(b->store));
+	EXPECT(store_hash_kv(a->store, 0) == store_hash_kv(b->store, 0));
+	EXPECT(store_history_end(a->store) - n == store_history_end(b->store) - m);
 	for (; n < store_history_end(a->store); n++, m++) {
 		struct store_event d = store_history_at(a->store, n), e = store_history_at(b->store, m);
 
-		ck_assert_uint_eq(d.kv->hash, e.kv->hash);
-		ck_assert_uint_eq(d.prev ? d.prev->hash : 0, e.prev ? e.prev->hash : 0);
+		EXPECT(d.kv->hash == e.kv->hash);
+		EXPECT((d.prev ? d.prev->hash : 0) == (e.prev ? e.prev->hash : 0));
 	}
 	buf_free(&x);
 	buf_free(&y);
