@@ -1,0 +1,258 @@
+/* apply.c: committed entries become state, and answers.
+ *
+ *   (A1) every entry is applied in order, once; state.applied names the last one. What is applied depends on the entry and the state alone:
+ *        whose call it is decides only who is told.
+ *   (A2) an entry with a version above ours stops the replica for good: to skip it would fork the state.
+ *   (A3) after each entry those whose contender is gone are told, then those who came to hold are looked up; a waiter never survives its
+ *        contender.
+ * A call of core_take applies a bounded amount; the rest waits in a backlog. Read indexes look at state.applied, so nothing overtakes it. */
+#include "internal.h"
+
+/* ---- the backlog: a ring ---- */
+
+static void backlog_grow(struct core *c)
+{
+	size_t cap = c->backlog_cap ? 2 * c->backlog_cap : 64;
+	struct raft_entry **ring = mem_alloc(cap * sizeof *ring);
+
+	for (size_t i = 0; i < c->backlog_len; i++)
+		ring[i] = c->backlog[(c->backlog_first + i) & (c->backlog_cap - 1)];
+	free(c->backlog);
+	c->backlog = ring;
+	c->backlog_cap = cap;
+	c->backlog_first = 0;
+}
+
+void apply_push(struct core *c, struct raft_entry *e)
+{
+	if (c->backlog_len == c->backlog_cap)
+		backlog_grow(c);
+	c->backlog[(c->backlog_first + c->backlog_len++) & (c->backlog_cap - 1)] = e;
+}
+
+static struct raft_entry *backlog_pop(struct core *c)
+{
+	struct raft_entry *e = c->backlog[c->backlog_first];
+
+	c->backlog_first = (c->backlog_first + 1) & (c->backlog_cap - 1);
+	c->backlog_len--;
+	return e;
+}
+
+void apply_drop_backlog(struct core *c)
+{
+	while (c->backlog_len > 0)
+		raft_entry_unref(backlog_pop(c));
+}
+
+/* ---- one command ---- */
+
+struct applying {
+	struct command cmd;
+	struct call *call; /* ours; NULL: nobody here waits for it */
+	struct buf *reply; /* NULL: nobody here asks */
+	raft_term term;
+	struct kv_lock_result lock;
+};
+
+static enum err apply_publish(struct core *c, const struct applying *a)
+{
+	Holdfast__Internal__MemberPublish *m;
+	enum err e;
+
+	if (pb_check(&holdfast__internal__member_publish__descriptor, a->cmd.payload, 1) != PB_CHECK_OK)
+		return ERR_MALFORMED;
+	m = holdfast__internal__member_publish__unpack(&c->arena.pb, a->cmd.payload.len, a->cmd.payload.ptr);
+	if (!m)
+		return ERR_MALFORMED;
+	e = member_publish(&c->state, m->id, m->name, (const char *const *)m->client_urls, m->n_client_urls, m->data_dir_id);
+	c->out.members_changed = true;
+	if (m->id == c->config.member)
+		c->publish_due = true; /* to be compared again */
+	return e;
+}
+
+static enum err apply_lock(struct core *c, struct applying *a)
+{
+	enum err e = kv_lock(&c->env, a->cmd.payload, &a->lock);
+	const struct kv *kv;
+	const struct contender *ct;
+
+	if (e || !core_leads(c))
+		return e;
+	kv = store_get(c->store, buf_view(&a->lock.key), 0);
+	ct = kv ? lock_find(c->locks, kv) : NULL;
+	if (ct)
+		bound_note(c, ct);
+	return e;
+}
+
+static enum err execute(struct core *c, struct applying *a)
+{
+	struct kv_env *env = &c->env;
+	struct slice payload = a->cmd.payload;
+
+	switch (a->cmd.kind) {
+	case CMD(PUT):
+		return kv_put(env, payload, a->reply);
+	case CMD(DELETE_RANGE):
+		return kv_delete_range(env, payload, a->reply);
+	case CMD(TXN):
+		return kv_txn(env, payload, a->reply);
+	case CMD(COMPACT):
+		return kv_compact(env, payload, a->reply);
+	case CMD(AUTO_COMPACT):
+		return kv_compact(env, payload, NULL);
+	case CMD(LEASE_GRANT):
+		return kv_lease_grant(env, payload, a->reply);
+	case CMD(LEASE_REVOKE):
+		return kv_lease_revoke(env, payload, a->reply);
+	case CMD(LEASE_END):
+		return kv_lease_end(env, payload, a->term);
+	case CMD(LOCK):
+		return apply_lock(c, a);
+	case CMD(UNLOCK):
+		return kv_unlock(env, payload, a->reply);
+	case CMD(ABANDON):
+		return kv_abandon(env, payload);
+	case CMD(MEMBER_PUBLISH):
+		return apply_publish(c, a);
+	case CMD(RESIGN):
+		return kv_resign(env, payload, a->reply);
+	case CMD(PROCLAIM):
+		return kv_proclaim(env, payload, a->reply);
+	default:
+		return ERR_UNIMPLEMENTED; /* a kind that this version of the rules does not have: nothing, everywhere alike */
+	}
+}
+
+/* ---- who is told ---- */
+
+static void contender_gone(struct core *c, const struct applying *a, const struct kv *prev)
+{
+	struct contender_row *row = row_find(c, prev->create_revision, kv_key(prev));
+	bool timed_out = a->cmd.kind == CMD(ABANDON) && wire_find_u64(a->cmd.payload, 5, 0);
+
+	if (!row)
+		return;
+	if (!lease_find(c->lessor, prev->lease))
+		waiters_gone(c, row, ERR_LEASE_ENDED_WAITING, ERR_LEASE_ENDED_WAITING);
+	else if (timed_out)
+		waiters_gone(c, row, ERR_TIMEOUT_CONN_LOST, ERR_LOCK_WAIT_TIMEOUT);
+	else
+		waiters_gone(c, row, ERR_NOT_CONTENDER, ERR_NOT_CONTENDER);
+}
+
+/* A3. The command's events are the history's newest, from number `from` on. */
+static void tell_waiters(struct core *c, const struct applying *a, uint64_t from)
+{
+	const struct contender *granted[64];
+	size_t n;
+
+	for (uint64_t i = from; c->waiters.rows_len > 0 && i < store_history_end(c->store); i++) {
+		struct store_event ev = store_history_at(c->store, i);
+
+		if (kv_is_tombstone(ev.kv) && ev.prev && ev.prev->lease)
+			contender_gone(c, a, ev.prev);
+	}
+	while ((n = lock_take_granted(c->locks, granted, sizeof granted / sizeof *granted)) > 0)
+		for (size_t i = 0; i < n; i++)
+			lock_granted(c, granted[i]);
+}
+
+/* Our choice of a lease ID was taken by somebody: another one. */
+static void grant_again(struct core *c, struct call *call, const struct applying *a)
+{
+	struct buf payload = { 0 };
+
+	pbw_i64(&payload, 1, (int64_t)wire_find_u64(a->cmd.payload, 1, 0));
+	pbw_i64(&payload, 2, (int64_t)rng_between(&c->rng, 1, INT64_MAX));
+	propose_release(c, call);
+	propose_submit(c, call, CMD(LEASE_GRANT), buf_view(&payload));
+	buf_free(&payload);
+}
+
+static void finish_call(struct core *c, struct applying *a, enum err e, struct buf *reply)
+{
+	struct call *call = a->call;
+
+	if (call->lock) {
+		lock_applied(c, call, e, &a->lock);
+	} else if (e == ERR_LEASE_EXISTS && call->retry_id) {
+		grant_again(c, call, a);
+	} else {
+		call_tell(c, call, e, reply, NULL);
+		propose_drop(c, call);
+	}
+}
+
+static struct call *find_call(const struct core *c, const struct command *cmd)
+{
+	if (cmd->origin_member != c->config.member || cmd->origin_boot != c->config.boot || cmd->origin_call == 0)
+		return NULL;
+	return map64_get(&c->calls.by_number, cmd->origin_call);
+}
+
+static void after_leases_ended(struct core *c, const struct command *cmd)
+{
+	if (cmd->kind != CMD(LEASE_END) && cmd->kind != CMD(LEASE_REVOKE))
+		return;
+	renew_unpark(c);
+	core_emit(c, TRACE_LEASE_END, c->state.applied.index, (uint64_t)c->state.revision, cmd->kind);
+}
+
+static void apply_command(struct core *c, const struct raft_entry *entry)
+{
+	struct applying a = { .term = entry->term };
+	struct buf reply = { 0 };
+	uint64_t events = store_history_end(c->store);
+	enum err e;
+
+	if (!command_parse(raft_entry_data(entry), &a.cmd))
+		return; /* nothing, everywhere alike */
+	if (a.cmd.version > COMMAND_VERSION) {
+		c->fatal = CORE_FATAL_CORRUPT; /* A2 */
+		return;
+	}
+	a.call = find_call(c, &a.cmd);
+	a.reply = a.call && a.call->tag ? &reply : NULL;
+	c->env.header.term = raft_current_term(c->raft);
+	c->env.now = c->now;
+	e = execute(c, &a);
+	arena_clear(&c->arena);
+	c->state.applied = (struct entry_id){ .index = entry->index, .term = entry->term };
+	after_leases_ended(c, &a.cmd);
+	tell_waiters(c, &a, events);
+	if (a.call)
+		finish_call(c, &a, e, &reply);
+	buf_free(&reply);
+	buf_free(&a.lock.key);
+}
+
+static void apply_entry(struct core *c, const struct raft_entry *entry)
+{
+	ASSERT(entry->index == c->state.applied.index + 1); /* A1 */
+	propose_applied_term(c, entry->term);
+	if (entry->kind == RAFT_ENTRY_COMMAND)
+		apply_command(c, entry);
+	/* RAFT_ENTRY_CONFIG: a membership change is carried out here once there are any. */
+	if (c->fatal != CORE_FATAL_CORRUPT)
+		c->state.applied = (struct entry_id){ .index = entry->index, .term = entry->term };
+}
+
+void apply_some(struct core *c)
+{
+	size_t n = 0, bytes = 0;
+
+	while (c->backlog_len > 0 && n < APPLY_ENTRIES_MAX && bytes < APPLY_BYTES_MAX && c->fatal != CORE_FATAL_CORRUPT) {
+		struct raft_entry *e = backlog_pop(c);
+
+		apply_entry(c, e);
+		n++;
+		bytes += e->len;
+		raft_entry_unref(e);
+	}
+	c->snapshots.log_bytes += bytes;
+	if (n > 0)
+		raft_applied(c->raft, c->state.applied.index);
+}

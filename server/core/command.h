@@ -1,0 +1,31 @@
+/* command.h: the envelope of every command of the log (internal.proto: Command), written and read by hand. */
+#ifndef HOLDFAST_CORE_COMMAND_H
+#define HOLDFAST_CORE_COMMAND_H
+
+#include "core/types.h"
+#include "holdfast/internal.pb-c.h"
+
+#define COMMAND_VERSION 1u
+
+#define CMD(name) HOLDFAST__INTERNAL__COMMAND_KIND__COMMAND_##name
+
+struct command {
+	uint32_t version;
+	uint32_t kind; /* CMD(...) */
+	struct slice payload;
+	lease_id session;
+	uint64_t request, first_unanswered;
+	uint64_t origin_member, origin_boot, origin_call;
+};
+
+void command_encode(const struct command *cmd, struct buf *out); /* appends; the version is ours */
+bool command_parse(struct slice bytes, struct command *ret);     /* payload is lent by bytes; false: malformed */
+
+/* What stays possible when the rest is refused (P12): it frees what others wait for, or keeps somebody alive. */
+bool command_is_reserved(uint32_t kind);
+/* Only ever proposed by the leader itself. */
+bool command_is_leaders(uint32_t kind);
+/* Whether it may make the store grow. A transaction grows when it puts. */
+bool command_grows(const struct command *cmd);
+
+#endif

@@ -1,0 +1,471 @@
+/* core.c: the one door, and what goes through it in which order.
+ *
+ * core_step takes an event in: it changes raft, calls and timers, and may already produce answers and messages. core_take then carries one
+ * batch through: commands into the log, reads into a round, raft's writes and messages out, committed entries into the state, and answers
+ * from it. What that brings up anew (a grant that wants a confirmation, say) goes with the next take, which update.again asks for at once.
+ *
+ *   (Z1) an answer in an update is true by then: nothing in the same update has still to become durable for it.
+ *   (Z2) between two takes the state changes only through EVENT_CHUNK_WRITTEN (a snapshot is installed); entries are applied in takes.
+ *   (Z3) the same events give the same updates: nothing here depends on addresses, hash order or time but for what events bring. */
+#include "internal.h"
+
+enum { APPEND_BYTES = 1 << 20, INFLIGHT = 128, UNCOMMITTED_BYTES = 64 << 20, LOG_MEMORY_BYTES = 64 << 20, MIN_TTL_S = 1 };
+
+/* ---- birth and death ---- */
+
+static char *copy_string(const char *s)
+{
+	size_t len = strlen(s ? s : "") + 1;
+
+	return memcpy(mem_alloc(len), s ? s : "", len);
+}
+
+static void copy_config(struct core *c, const struct core_config *config)
+{
+	char **urls = mem_alloc((config->client_urls_len + 1) * sizeof *urls);
+
+	c->config = *config;
+	c->config.name = copy_string(config->name);
+	c->config.version = copy_string(config->version);
+	for (size_t i = 0; i < config->client_urls_len; i++)
+		urls[i] = copy_string(config->client_urls[i]);
+	c->config.client_urls = (const char *const *)urls;
+}
+
+static void free_config(struct core *c)
+{
+	for (size_t i = 0; i < c->config.client_urls_len; i++)
+		free((void *)(uintptr_t)c->config.client_urls[i]);
+	free((void *)(uintptr_t)c->config.client_urls);
+	free((void *)(uintptr_t)c->config.name);
+	free((void *)(uintptr_t)c->config.version);
+}
+
+/* The lessor's shortest TTL: a lease must outlive an election, as etcd counts it too. */
+static int64_t min_ttl_s(const struct core *c)
+{
+	int64_t ttl = (3 * (int64_t)c->config.election_timeout_ms / 2 + 999) / 1000;
+
+	return ttl > MIN_TTL_S ? ttl : MIN_TTL_S;
+}
+
+static void new_state(struct core *c, struct state *state)
+{
+	c->state = *state;
+	memset(state, 0, sizeof *state);
+	c->store = store_new(&c->state);
+	c->lessor = lessor_new(&c->state, min_ttl_s(c));
+	c->locks = locks_new(&c->state);
+	arena_init(&c->arena);
+	c->env = (struct kv_env){
+		.state = &c->state,
+		.store = c->store,
+		.lessor = c->lessor,
+		.locks = c->locks,
+		.arena = &c->arena,
+		.header = { .cell_id = c->config.cell_id, .member = c->config.member },
+		.now = c->now,
+		.max_txn_ops = c->config.max_txn_ops,
+	};
+	kv_attach(&c->env);
+	kv_rebuild(&c->env);
+}
+
+static void new_raft(struct core *c, const struct raft_boot *boot)
+{
+	struct raft_member members[RAFT_MEMBERS_MAX];
+	struct raft_boot with_members = *boot;
+	struct raft_config rc = {
+		.self = c->config.member,
+		.seed = rng_next(&c->rng),
+		.election_timeout_ms = c->config.election_timeout_ms,
+		.heartbeat_ms = c->config.heartbeat_ms,
+		.max_append_bytes = APPEND_BYTES,
+		.max_inflight = INFLIGHT,
+		.max_uncommitted_bytes = UNCOMMITTED_BYTES,
+		.memory_bytes = LOG_MEMORY_BYTES,
+	};
+	struct tree_cursor cursor;
+
+	with_members.members = members;
+	with_members.members_len = 0;
+	for (struct tree_record *r = tree_first(&cursor, &c->state.members); r; r = tree_next(&cursor)) {
+		const struct member_record *m = CONTAINER_OF(r, struct member_record, base);
+
+		ASSERT(with_members.members_len < RAFT_MEMBERS_MAX);
+		members[with_members.members_len++] = (struct raft_member){ .id = m->id, .learner = m->learner };
+	}
+	c->raft = raft_new(&rc, &with_members, c->now);
+	c->boot_commit = raft_commit_index(c->raft);
+}
+
+struct core *core_new(const struct core_config *config, struct state *state, const struct raft_boot *boot, time_ms now)
+{
+	struct core *c = mem_zalloc(sizeof *c);
+
+	copy_config(c, config);
+	c->now = now;
+	rng_init(&c->rng, config->seed ^ hash64_u64(config->member, config->boot));
+	calls_init(c);
+	proposer_init(c);
+	reads_init(c);
+	renews_init(c);
+	waiters_init(c);
+	new_state(c, state);
+	ASSERT(c->state.applied.index == boot->snapshot.index);
+	new_raft(c, boot);
+	c->snapshots.saved = boot->snapshot;
+	c->publish_due = true;
+	c->leader = raft_leader(c->raft);
+	c->role = raft_role(c->raft);
+	c->term = raft_current_term(c->raft);
+	c->env.header.term = c->term;
+	propose_term(c);
+	return c;
+}
+
+static void free_calls(struct core *c, struct list *in)
+{
+	while (!list_empty(in))
+		call_free(c, CONTAINER_OF(in->next, struct call, link));
+}
+
+static void free_all_calls(struct core *c)
+{
+	rounds_dissolve(c);
+	read_batches_dissolve(c);
+	renew_batches_dissolve(c);
+	while (!list_empty(&c->waiters.all))
+		call_free(c, CONTAINER_OF(c->waiters.all.next, struct lock_call, all)->call);
+	free_calls(c, &c->proposer.queue);
+	free_calls(c, &c->proposer.sent);
+	free_calls(c, &c->proposer.taken);
+	free_calls(c, &c->reads.fresh);
+	free_calls(c, &c->reads.waiting);
+	free_calls(c, &c->renews.fresh);
+	free_calls(c, &c->renews.parked);
+	ASSERT(c->calls.len == 0);
+}
+
+static void free_out(struct core *c)
+{
+	struct out *o = &c->out;
+	struct core_update left = { 0 };
+
+	if (!o->handed) {
+		left.write.entries = o->entries.at;
+		left.write.entries_len = o->entries.len;
+		left.messages = o->messages.at;
+		left.messages_len = o->messages.len;
+		left.answers = o->answers.at;
+		left.answers_len = o->answers.len;
+		left.outputs = o->outputs.at;
+		left.outputs_len = o->outputs.len;
+		left.jobs = o->jobs.at;
+		left.jobs_len = o->jobs.len;
+		core_update_release(&left);
+	}
+	free(o->entries.at);
+	free(o->messages.at);
+	free(o->answers.at);
+	free(o->outputs.at);
+	free(o->jobs.at);
+	free(o->reads.at);
+}
+
+static void begin(struct core *c);
+
+void core_free(struct core *c)
+{
+	if (!c)
+		return;
+	begin(c);
+	free_all_calls(c);
+	reads_deinit(c);
+	renews_deinit(c);
+	waiters_deinit(c);
+	snapshots_deinit(c);
+	peers_deinit(c);
+	apply_drop_backlog(c);
+	free(c->backlog);
+	calls_deinit(c);
+	raft_free(c->raft);
+	locks_free(c->locks);
+	lessor_free(c->lessor);
+	store_free(c->store);
+	state_deinit(&c->state);
+	arena_deinit(&c->arena);
+	free(c->chunks.at);
+	free_out(c);
+	free_config(c);
+	free(c);
+}
+
+/* ---- events ---- */
+
+/* What the last update lent is the owner's no more. */
+static void begin(struct core *c)
+{
+	struct out *o = &c->out;
+
+	if (!o->handed)
+		return;
+	o->messages.len = o->answers.len = o->outputs.len = o->entries.len = o->reads.len = o->jobs.len = 0;
+	memset(&o->write, 0, sizeof o->write);
+	o->role_changed = o->members_changed = o->handed = false;
+}
+
+static void gap(struct core *c, time_ms gap_ms)
+{
+	raft_shift(c->raft, gap_ms);
+	lessor_shift(c->lessor, gap_ms);
+	c->shift += gap_ms;
+}
+
+static void tick(struct core *c)
+{
+	raft_tick(c->raft, c->now);
+	role_sync(c);
+	role_tick(c);
+	calls_expire(c);
+	waiters_renew(c);
+	read_resend(c);
+	renew_resend(c);
+	publish_tick(c);
+	snapshot_receive_tick(c);
+	if (c->role == RAFT_LEADER)
+		snapshot_send_tick(c);
+}
+
+/* Watch and Observe are not served from here yet. */
+static void stream_open(struct core *c, uint64_t tag)
+{
+	struct core_output *o = VEC_PUSH(&c->out.outputs);
+
+	o->stream = tag;
+	o->finished = true;
+	o->err = ERR_UNIMPLEMENTED;
+}
+
+void core_step(struct core *c, const struct core_event *e)
+{
+	ASSERT(e->now >= c->now);
+	begin(c);
+	c->now = e->now;
+	switch (e->kind) {
+	case EVENT_TICK: tick(c); break;
+	case EVENT_GAP: gap(c, e->gap_ms); break;
+	case EVENT_MESSAGE: peer_receive(c, e->message); break;
+	case EVENT_PEER_LOST: raft_peer_lost(c->raft, e->member, c->now); break;
+	case EVENT_DISK_DONE:
+		raft_persisted(c->raft, e->seq, c->now);
+		snapshot_receive_tick(c);
+		break;
+	case EVENT_LOG_READ: raft_log_read_done(c->raft, e->log_read.id, e->log_read.err, e->log_read.entries, e->log_read.len); break;
+	case EVENT_REQUEST: request_step(c, e->request); break;
+	case EVENT_CANCEL: call_cancel(c, e->tag); break;
+	case EVENT_SNAPSHOT_SAVED: snapshot_saved(c, e->saved.index, e->saved.err); break;
+	case EVENT_CHUNK_READ: snapshot_chunk_read(c, e); break;
+	case EVENT_CHUNK_WRITTEN: snapshot_chunk_written(c, e->chunk.job, e->chunk.err); break;
+	case EVENT_STREAM_OPEN: stream_open(c, e->stream.tag); break;
+	case EVENT_STREAM_MESSAGE:
+	case EVENT_STREAM_WRITABLE:
+	case EVENT_STREAM_CLOSED: break;
+	case EVENT_SPACE: c->disk_low = e->low; break;
+	}
+}
+
+/* ---- the take ---- */
+
+static void take_write(struct core *c, struct raft_ready *ready)
+{
+	struct core_write *w = &c->out.write;
+
+	if (ready->write_seq == 0) {
+		ASSERT(ready->entries_len == 0);
+		return;
+	}
+	w->seq = ready->write_seq;
+	w->hard_changed = ready->hard_changed;
+	w->hard = ready->hard;
+	w->truncate_from = ready->truncate_from;
+	w->trim_to = c->snapshots.trim_to;
+	c->snapshots.trim_to = 0;
+	for (size_t i = 0; i < ready->entries_len; i++)
+		*VEC_PUSH(&c->out.entries) = ready->entries[i];
+	w->entries = c->out.entries.at;
+	w->entries_len = c->out.entries.len;
+}
+
+static void take_message(struct core *c, struct raft_message *m)
+{
+	peer_send_raft(c, m);
+	for (size_t i = 0; i < m->entries_len; i++)
+		raft_entry_unref(m->entries[i]);
+	m->entries_len = 0;
+}
+
+static void take_ready(struct core *c)
+{
+	struct raft_ready ready;
+
+	raft_take_ready(c->raft, &ready);
+	take_write(c, &ready);
+	for (size_t i = 0; i < ready.messages_len; i++)
+		take_message(c, &ready.messages[i]);
+	for (size_t i = 0; i < ready.committed_len; i++)
+		apply_push(c, ready.committed[i]);
+	for (size_t i = 0; i < ready.reads_len; i++)
+		*VEC_PUSH(&c->out.reads) = ready.reads[i];
+	if (ready.round_term == c->term && c->role == RAFT_LEADER)
+		c->reads.confirmed = ready.confirmed_round;
+	for (size_t i = 0; i < ready.chunks_len; i++) {
+		struct raft_message chunk = ready.chunks[i];
+
+		/* Replying is an input of raft, after which the lent arrays are gone: the rest is kept aside. */
+		ready.chunks[i].data = (struct slice){ 0 };
+		*VEC_PUSH(&c->chunks) = chunk;
+	}
+	for (size_t i = 0; i < ready.snapshot_to_len; i++)
+		snapshot_send_begin(c, ready.snapshot_to[i]);
+	for (size_t i = 0; i < c->chunks.len; i++)
+		snapshot_receive(c, &c->chunks.at[i]);
+	c->chunks.len = 0;
+}
+
+static bool more_to_do(const struct core *c)
+{
+	if (c->fatal == CORE_FATAL_CORRUPT)
+		return false;
+	return c->backlog_len > 0 || propose_waits(c) || read_waits(c) || raft_has_ready(c->raft);
+}
+
+static void fill_update(struct core *c, struct core_update *u)
+{
+	struct out *o = &c->out;
+
+	memset(u, 0, sizeof *u);
+	u->write = o->write;
+	u->messages = o->messages.at;
+	u->messages_len = o->messages.len;
+	u->answers = o->answers.at;
+	u->answers_len = o->answers.len;
+	u->outputs = o->outputs.at;
+	u->outputs_len = o->outputs.len;
+	u->reads = o->reads.at;
+	u->reads_len = o->reads.len;
+	u->jobs = o->jobs.at;
+	u->jobs_len = o->jobs.len;
+	u->members_changed = o->members_changed;
+	u->role_changed = o->role_changed;
+	u->fatal = c->fatal;
+	u->again = more_to_do(c);
+	o->handed = true;
+}
+
+void core_take(struct core *c, struct core_update *u)
+{
+	begin(c);
+	role_sync(c);
+	propose_flush(c);
+	read_flush(c);
+	take_ready(c);
+	role_sync(c);
+	apply_some(c);
+	role_sync(c); /* the entry of our own term may have been among them */
+	rounds_confirm(c);
+	reads_run(c);
+	publish_tick(c);
+	snapshot_save_tick(c);
+	fill_update(c, u);
+}
+
+/* ---- to look at ---- */
+
+static time_ms earlier(time_ms a, time_ms b)
+{
+	return a < b ? a : b;
+}
+
+/* From the clock that stands still during gaps to that of events. */
+static time_ms from_clock(const struct core *c, time_ms at)
+{
+	return at == TIME_NEVER ? at : at + c->shift;
+}
+
+time_ms core_next_deadline(const struct core *c)
+{
+	const struct heap_node *bound = heap_peek(&c->waiters.bounds), *renewal = heap_peek(&c->waiters.renewals);
+	time_ms at = raft_next_deadline(c->raft);
+	time_ms leases = lessor_next_deadline(c->lessor);
+
+	at = earlier(at, leases == TIME_NEVER || leases > c->lease_end_at ? leases : c->lease_end_at);
+	at = earlier(at, propose_next_deadline(c));
+	if (!list_empty(&c->calls.ages))
+		at = earlier(at, from_clock(c, CONTAINER_OF(c->calls.ages.next, struct call, age)->deadline));
+	if (bound)
+		at = earlier(at, from_clock(c, bound->key));
+	if (renewal)
+		at = earlier(at, from_clock(c, renewal->key));
+	if (!list_empty(&c->reads.batches))
+		at = earlier(at, CONTAINER_OF(c->reads.batches.next, struct read_batch, link)->sent_at + resend_ms(c));
+	if (!list_empty(&c->renews.batches))
+		at = earlier(at, CONTAINER_OF(c->renews.batches.next, struct renew_batch, link)->sent_at + resend_ms(c));
+	return at;
+}
+
+const struct state *core_state(const struct core *c)
+{
+	return &c->state;
+}
+
+const struct raft *core_raft(const struct core *c)
+{
+	return c->raft;
+}
+
+void core_status(const struct core *c, struct core_status *ret)
+{
+	memset(ret, 0, sizeof *ret);
+	ret->role = raft_role(c->raft);
+	ret->term = raft_current_term(c->raft);
+	ret->leader = raft_leader(c->raft);
+	ret->commit = raft_commit_index(c->raft);
+	ret->applied = c->state.applied.index;
+	ret->last = raft_last_index(c->raft);
+	ret->stable = raft_stable_index(c->raft);
+	ret->revision = c->state.revision;
+	ret->leases = lessor_count(c->lessor);
+	ret->keys = c->state.keys.len;
+	ret->waiters = c->waiters.len;
+	ret->pending = calls_pending(c);
+	ret->store_bytes = store_bytes(c->store);
+	ret->serving = ret->leader != 0 && ret->applied >= c->boot_commit;
+}
+
+void core_set_trace(struct core *c, core_trace_fn fn, void *ctx)
+{
+	c->trace = fn;
+	c->trace_ctx = ctx;
+}
+
+void core_emit(struct core *c, enum core_trace_kind kind, uint64_t a, uint64_t b, uint64_t d)
+{
+	struct core_trace t = { .kind = kind, .now = c->now, .a = a, .b = b, .c = d };
+
+	if (c->trace)
+		c->trace(c->trace_ctx, &t);
+}
+
+void core_check(const struct core *c)
+{
+	raft_check(c->raft);
+	store_check(c->store);
+	lessor_check(c->lessor);
+	locks_check(c->locks);
+	calls_check(c);
+	propose_check(c);
+	waiters_check(c);
+	ASSERT(c->state.applied.index + c->backlog_len <= raft_commit_index(c->raft));
+	ASSERT_IF(c->promoted, c->promoted <= raft_current_term(c->raft));
+}

@@ -1,0 +1,513 @@
+/* internal.h: what the files of the core share. The modules below (raft, store, lease, lock, kv) know nothing of it.
+ *
+ * One struct core owns all. It is split by concern; each part is touched by the file named beside it, and by core_check. */
+#ifndef HOLDFAST_CORE_INTERNAL_H
+#define HOLDFAST_CORE_INTERNAL_H
+
+#include "base/arena.h"
+#include "base/hash.h"
+#include "base/heap.h"
+#include "base/list.h"
+#include "base/map.h"
+#include "base/mem.h"
+#include "base/pbw.h"
+#include "base/rng.h"
+#include "core/command.h"
+#include "core/core.h"
+#include "core/kv/kv.h"
+#include "core/lease/lease.h"
+#include "core/lock/lock.h"
+#include "core/member/member.h"
+#include "core/raft/raft.h"
+#include "core/snapshot/snapshot.h"
+#include "core/store/store.h"
+#include "core/wire.h"
+#include "holdfast/internal.pb-c.h"
+
+#define PEER_VERSION 1u
+#define PEERS_MAX 32                             /* members heard of; more than can be members at once */
+#define PROPOSE_WINDOW 8192u                     /* commands on their way to the leader, not acknowledged */
+#define PROPOSE_WINDOW_BYTES (8u << 20)
+#define PROPOSE_MESSAGE_BYTES (1u << 20)         /* of one message; a single command always fits */
+#define ROUNDS_MAX 16u                           /* quorum rounds not confirmed; who arrives meanwhile shares the next */
+#define BATCHES_MAX 4u                           /* questions of a follower to the leader that are not answered */
+#define BATCH_LEASES 8192u                       /* keep-alives in one message */
+#define ASKS_MAX 4096u                           /* questions of followers waiting for a round */
+#define APPLY_ENTRIES_MAX 4096u                  /* applied by one core_take */
+#define APPLY_BYTES_MAX (8u << 20)
+#define LEASE_END_MAX 1000u                      /* leases in one LEASE_END */
+#define OWN_LEASE_TTL_S 60                       /* of the lease made for a Lock without one, as etcd's recipes have it */
+#define ORPHAN_GRACE_MS 10000u                   /* a waiting call whose replica is gone is kept that long */
+#define COMPACT_EVENTS_MAX 20000u                /* dropped by one automatic compaction */
+#define COMPACT_SAMPLES 512u
+
+/* Growing arrays of the update. */
+#define VEC(T)                                                                                                         \
+	struct {                                                                                                       \
+		T *at;                                                                                                 \
+		size_t len, cap;                                                                                       \
+	}
+void *vec_grow(void **at, size_t *len, size_t *cap, size_t size); /* one zeroed element more */
+#define VEC_PUSH(v) (vec_grow((void **)&(v)->at, &(v)->len, &(v)->cap, sizeof *(v)->at), &(v)->at[(v)->len - 1])
+
+/* ---- calls (call.c) -------------------------------------------------------------------------------------------- */
+
+enum call_kind {
+	CALL_COMMAND, /* on its way through the log */
+	CALL_READ,    /* waits until the state here is known to be recent enough, then answers from it */
+	CALL_RENEW,   /* a keep-alive */
+	CALL_QUERY,   /* time to live */
+};
+
+enum call_place {
+	PLACE_NONE,
+	PLACE_QUEUE,   /* command: not handed to anybody */
+	PLACE_SENT,    /* command: in the channel to the leader, not acknowledged */
+	PLACE_TAKEN,   /* command: in a leader's log, or lost with it */
+	PLACE_FRESH,   /* read, renew, query: waits for a round or a batch */
+	PLACE_ASKED,   /* in a round, or in a batch sent to the leader */
+	PLACE_APPLY,   /* read, query: its index is known and not applied yet */
+	PLACE_PARKED,  /* renew: the lease is closed; its end decides */
+	PLACE_WAITING, /* lock: in the queue of its lock, not held */
+};
+
+struct renew_batch;
+struct contender_row;
+
+/* What a Lock or Campaign needs beside. */
+struct lock_call {
+	struct call *call;
+	struct list link;      /* in its row's waiters */
+	struct list all;       /* in core.waiters: in the order they began to wait */
+	struct contender_row *row;
+	struct heap_node renew; /* when its own lease wants a keep-alive */
+	lease_id lease;
+	bool own_lease;        /* made for this call */
+	bool bounded;
+	struct buf name;
+};
+
+struct call {
+	struct list link; /* in the list of its place; in none: alone */
+	struct list age;  /* in calls.ages; alone: no deadline */
+	uint64_t tag;     /* 0: nobody waits for an answer */
+	uint64_t number;  /* command: origin_call; its name even after it has left calls.by_number */
+	time_ms deadline; /* by core_clock */
+	uint8_t kind, place, method, command;
+	bool dead;        /* nobody wants its outcome: kept only since the channel's numbers have no holes */
+	bool canceled;    /* lock: give its place up as soon as its command is known to be applied */
+	bool skipped;     /* command: a snapshot may have had it applied without our seeing the outcome */
+	bool retry_id;    /* lease grant: the ID was our choice, another may be taken */
+	bool tried;       /* command: was proposed or sent at least once */
+	struct lock_call *lock;
+	struct buf bytes; /* command: packed Command; read: packed request */
+	union {
+		struct {
+			raft_term term;   /* in which it was proposed or sent */
+			uint64_t channel; /* its number in the channel */
+		};
+		struct {
+			raft_index index; /* read, query: to be applied first */
+			lease_id lease;   /* renew, query */
+			int64_t ttl_s;
+			enum err renewed_err;
+			bool renewed, keys;
+			struct renew_batch *batch;
+			size_t slot;
+		};
+	};
+};
+
+struct calls {
+	struct map64 by_tag, by_number;
+	struct list ages;       /* by deadline: all have the same time-out */
+	struct list free;       /* to be used again */
+	size_t free_len;
+	uint64_t next_number;
+	size_t len;
+};
+
+/* ---- the way into the log (propose.c) ---------------------------------------------------------------------------- */
+
+struct proposer {
+	struct list queue, sent, taken;
+	raft_term term;       /* of the channel: always the present one */
+	uint64_t next, acked; /* numbers */
+	uint64_t transmitted; /* numbers up to here have been put into a message */
+	size_t sent_bytes;
+	bool fresh;           /* something came into the queue since the last flush */
+	time_ms resend_at;
+	raft_term applied_term; /* of the newest entry that was applied */
+};
+
+/* ---- reads and keep-alives (read.c, renew.c) --------------------------------------------------------------------- */
+
+struct round { /* leader: everything that arrived before it was begun */
+	struct list link;
+	uint64_t number;
+	raft_index index;
+	struct list reads, renews, asks;
+};
+
+struct ask { /* leader: a follower's ReadIndex or LeaseRenew */
+	struct list link;
+	member_id from;
+	uint64_t boot, id;
+	bool renew;
+	size_t leases_len, queries_len;
+	lease_id *ids; /* leases, then queries; in the same allocation */
+	int64_t *ttls; /* of leases */
+};
+
+struct read_batch { /* follower: a ReadIndex on its way */
+	struct list link;
+	uint64_t id;
+	time_ms sent_at;
+	struct list reads;
+};
+
+struct renew_batch { /* follower: a LeaseRenew on its way */
+	struct list link;
+	uint64_t id;
+	time_ms sent_at;
+	struct buf body;
+	size_t leases_len, queries_len;
+	struct call **calls; /* leases, then queries; NULL: given up */
+};
+
+struct reads {
+	struct list fresh;     /* reads */
+	struct list waiting;   /* reads and queries whose index is not applied, by index */
+	struct list rounds;
+	size_t rounds_len;
+	uint64_t confirmed;    /* rounds up to here, of the present term */
+	struct list asks;
+	size_t asks_len;
+	struct list batches;
+	size_t batches_len;
+	uint64_t next_id;
+	time_ms retry_at;
+};
+
+struct renews {
+	struct list fresh;   /* renews and queries */
+	struct list parked;
+	time_ms parked_at;   /* when the parked are tried again at the latest */
+	struct list batches;
+	size_t batches_len;
+	time_ms retry_at;
+};
+
+/* ---- locks that wait (waiter.c, row.c) --------------------------------------------------------------------------- */
+
+struct contender_row { /* a contender that somebody here watches: its calls wait, or as leader its bound runs */
+	struct contender_row *next; /* of the same revision */
+	revision token;
+	struct list waiters;
+	struct heap_node bound;
+	struct call_id bound_call;
+	uint32_t key_len;
+	uint8_t key[];
+};
+
+struct waiters {
+	struct map64 rows;  /* by create_revision */
+	size_t rows_len;
+	struct list all;    /* calls, in order */
+	size_t len;
+	struct heap bounds; /* leader: by core_clock */
+	struct heap renewals;
+	time_ms orphans_at; /* leader: when to look for waiting calls whose replica is gone */
+};
+
+/* ---- peers (peer_message.c, intake.c) ---------------------------------------------------------------------------- */
+
+struct intake { /* leader: what it took of a follower's channel */
+	raft_term term;
+	uint64_t boot, taken;
+	VEC(uint64_t) refused;
+	VEC(uint8_t) reasons;
+};
+
+struct peer {
+	member_id id;
+	uint64_t boot;
+	time_ms boot_since, heard_at; /* by core_clock */
+	time_ms told_at;              /* when a refusal was last sent to it; 0: never */
+	uint32_t refusal;             /* what it told us last, and when */
+	time_ms refusal_at;
+	struct intake intake;
+};
+
+/* ---- snapshots (snapshot_*.c) ------------------------------------------------------------------------------------ */
+
+struct snapshot_sender {
+	member_id to; /* 0: free */
+	struct entry_id id;
+	uint64_t chunk, chunks; /* the one to be sent; how many, 0: not known */
+	uint64_t job;           /* a READ under way; 0: none */
+	bool in_flight;         /* sent, not answered */
+	time_ms sent_at, started_at;
+};
+
+struct snapshots {
+	struct entry_id saved; /* newest durable one */
+	bool wanted;           /* somebody needs one, and there is none */
+	uint64_t save_job;
+	struct entry_id saving;
+	size_t log_bytes;      /* applied since the last one was begun */
+	time_ms retry_at;
+	struct state view;
+	uint64_t next_job;
+	raft_index trim_to;    /* for the next write */
+	struct snapshot_sender senders[RAFT_MEMBERS_MAX];
+	/* receiving */
+	struct snapshot_decoder *decoder;
+	member_id from;
+	struct entry_id id;
+	uint64_t next, chunks, state_hash, write_job;
+	bool finishing;        /* the last chunk is being made durable: `received` is whole */
+	struct state received;
+	bool held;             /* the last chunk is here and whole, and waits until the log is quiet */
+	struct buf held_chunk;
+};
+
+/* ---- leader's duties (leader.c, auto_compact.c) ------------------------------------------------------------------ */
+
+struct compact_sample {
+	time_ms at;
+	revision rev;
+};
+
+struct auto_compact {
+	struct compact_sample samples[COMPACT_SAMPLES]; /* a ring */
+	size_t first, len;
+	time_ms next_at;
+	revision proposed; /* waits to be applied; 0: none */
+	time_ms proposed_at;
+};
+
+struct out {
+	VEC(struct core_message) messages;
+	VEC(struct core_answer) answers;
+	VEC(struct core_output) outputs;
+	VEC(struct raft_entry *) entries;
+	VEC(struct raft_read) reads;
+	VEC(struct snapshot_job) jobs;
+	struct core_write write;
+	bool role_changed, members_changed;
+	bool handed; /* the owner has it; emptied by the next call */
+};
+
+struct core {
+	struct core_config config; /* strings are copies */
+	time_ms now;
+	time_ms shift;             /* sum of the gaps */
+	struct rng rng;
+
+	struct state state;
+	struct store *store;
+	struct lessor *lessor;
+	struct locks *locks;
+	struct arena arena;
+	struct kv_env env;
+
+	struct raft *raft;
+	raft_term term; /* these three as of the last role_sync */
+	enum raft_role role;
+	member_id leader;
+	raft_term promoted; /* the term in which this replica serves as leader; 0: it does not */
+	raft_index boot_commit;
+	bool was_ready;
+	enum core_fatal fatal;
+	bool disk_low;
+
+	struct calls calls;
+	struct proposer proposer;
+	struct reads reads;
+	struct renews renews;
+	struct waiters waiters;
+	VEC(struct raft_message) chunks; /* received with this take */
+	struct peer peers[PEERS_MAX];
+	size_t peers_len;
+	struct snapshots snapshots;
+	struct auto_compact compact;
+
+	struct raft_entry **backlog; /* committed, not applied: a ring of backlog_cap, a power of two */
+	size_t backlog_first, backlog_len, backlog_cap;
+
+	time_ms lease_end_at;    /* leader: no LEASE_END before (the last was refused) */
+	time_ms strangers_told_at;
+	uint64_t publish_call; /* the number of our MEMBER_PUBLISH under way; 0: none */
+	bool publish_due;
+	time_ms publish_at;
+
+	core_trace_fn trace;
+	void *trace_ctx;
+	struct out out;
+};
+
+/* The clock that stands still while we did: deadlines of calls are kept by it. */
+static inline time_ms core_clock(const struct core *c)
+{
+	return c->now - c->shift;
+}
+static inline time_ms resend_ms(const struct core *c)
+{
+	return 2 * (time_ms)c->config.heartbeat_ms;
+}
+static inline bool core_leads(const struct core *c) /* serves as leader: its no-op is applied, leases have deadlines */
+{
+	return c->promoted != 0 && raft_role(c->raft) == RAFT_LEADER && raft_current_term(c->raft) == c->promoted;
+}
+static inline struct call_id core_call_id(const struct core *c, uint64_t number)
+{
+	return (struct call_id){ .member = c->config.member, .boot = c->config.boot, .call = number };
+}
+
+void core_emit(struct core *c, enum core_trace_kind kind, uint64_t a, uint64_t b, uint64_t d);
+
+/* call.c */
+void calls_init(struct core *c);
+void calls_deinit(struct core *c);
+/* A call for `tag` (0: our own), with the usual deadline. */
+struct call *call_new(struct core *c, enum call_kind kind, uint64_t tag, enum method_id method);
+void call_no_deadline(struct call *call);
+void call_number(struct core *c, struct call *call); /* a new one */
+void call_forget_number(struct core *c, struct call *call);
+void call_move(struct call *call, enum call_place place, struct list *to);
+void call_free(struct core *c, struct call *call);
+void call_answer(struct core *c, struct call *call, enum err e, struct buf *reply); /* answers and frees; empties *reply */
+void call_fail(struct core *c, struct call *call, enum err e);
+/* Tells the caller, who then is gone; the call lives on without one. */
+void call_tell(struct core *c, struct call *call, enum err e, struct buf *reply, struct buf *details);
+void calls_expire(struct core *c);
+void call_cancel(struct core *c, uint64_t tag);
+size_t calls_pending(const struct core *c); /* that somebody waits for, waiting locks not counted */
+void calls_check(const struct core *c);
+
+/* request.c */
+void request_step(struct core *c, const struct core_request *r);
+void answer_now(struct core *c, uint64_t tag, enum err e, struct buf *reply);
+
+/* propose.c */
+void proposer_init(struct core *c);
+void propose_submit(struct core *c, struct call *call, uint32_t kind, struct slice payload);
+void propose_submit_request(struct core *c, struct call *call, uint32_t kind, struct slice payload, const struct core_request *r);
+void propose_flush(struct core *c);
+void propose_term(struct core *c);                     /* the term has changed: the channel ends */
+void propose_applied_term(struct core *c, raft_term term); /* before an entry of that term is applied */
+void propose_release(struct core *c, struct call *call);   /* its command was applied, the call lives on: it is in no list then */
+void propose_drop(struct core *c, struct call *call);      /* nobody waits for it any more: freed, or dead in the channel */
+void propose_skipped(struct core *c, raft_term term);  /* a snapshot up to an entry of that term was installed */
+void propose_ack(struct core *c, struct slice body);
+bool propose_waits(const struct core *c);              /* something could go now */
+time_ms propose_next_deadline(const struct core *c);
+void propose_check(const struct core *c);
+
+/* intake.c: the leader's side, and the one gate to the log */
+enum err core_propose(struct core *c, const struct command *cmd, struct slice bytes);
+enum err core_propose_own(struct core *c, uint32_t kind, struct slice payload); /* a leader's command that nobody waits for */
+void intake_propose(struct core *c, struct peer *p, struct slice body);
+
+/* read.c */
+void reads_init(struct core *c);
+void reads_deinit(struct core *c);
+void read_submit(struct core *c, struct call *call);
+void read_flush(struct core *c);
+void rounds_confirm(struct core *c);
+void rounds_dissolve(struct core *c);
+void read_batches_dissolve(struct core *c);
+void reads_run(struct core *c);                 /* those whose index is applied */
+void read_wait_applied(struct core *c, struct call *call, raft_index index);
+void read_ask(struct core *c, struct peer *p, struct slice body);
+void read_reply(struct core *c, struct slice body);
+void read_resend(struct core *c);
+bool read_waits(const struct core *c);
+struct ask *ask_new(struct core *c, struct peer *p, uint64_t id, size_t leases, size_t queries);
+
+/* renew.c */
+void renews_init(struct core *c);
+void renews_deinit(struct core *c);
+void renew_submit(struct core *c, struct call *call);
+void renew_own(struct core *c, lease_id lease);
+void renew_flush(struct core *c);               /* follower: sends batches */
+void renew_join(struct core *c, struct round *r); /* leader: what is fresh goes with this round */
+void renew_finish(struct core *c, struct round *r);
+void renew_query_run(struct core *c, struct call *call);
+void renew_ask(struct core *c, struct peer *p, struct slice body);
+void renew_ask_finish(struct core *c, const struct round *r, struct ask *a);
+void renew_reply(struct core *c, struct slice body);
+void renew_resend(struct core *c);
+void renew_unpark(struct core *c);
+void renew_batches_dissolve(struct core *c);
+void renew_role_changed(struct core *c);
+void renew_not_ready(struct core *c, member_id to, uint64_t boot, uint64_t id);
+
+/* apply.c */
+void apply_push(struct core *c, struct raft_entry *e); /* takes the reference */
+void apply_some(struct core *c);
+void apply_drop_backlog(struct core *c);
+
+/* waiter.c, row.c */
+void waiters_init(struct core *c);
+void waiters_deinit(struct core *c);
+void lock_submit(struct core *c, const struct core_request *r);
+void lock_applied(struct core *c, struct call *call, enum err e, struct kv_lock_result *r);
+void lock_confirmed(struct core *c, struct call *call);
+void lock_cancel(struct core *c, struct call *call); /* the caller is gone; call may be freed */
+void lock_lost(struct core *c, struct call *call);   /* its command never was applied, or nobody knows */
+void lock_granted(struct core *c, const struct contender *ct);
+void lock_leave(struct core *c, struct call *call);  /* unlinks what waiting means */
+void waiters_gone(struct core *c, struct contender_row *row, enum err unbounded, enum err bounded);
+void waiters_recheck(struct core *c);                /* the state was replaced */
+void waiters_renew(struct core *c);                  /* own leases */
+void waiters_check(const struct core *c);
+struct contender_row *row_find(const struct core *c, revision token, struct slice key);
+struct contender_row *row_get(struct core *c, revision token, struct slice key);
+void row_release(struct core *c, struct contender_row *row); /* frees it when nobody uses it */
+
+/* bound.c: the leader ends waits */
+void bounds_begin(struct core *c);
+void bounds_end(struct core *c);
+void bound_note(struct core *c, const struct contender *ct);
+void bounds_due(struct core *c);
+void orphans_due(struct core *c);
+void orphans_soon(struct core *c);
+
+/* role.c */
+void role_sync(struct core *c);
+void role_tick(struct core *c);
+void publish_tick(struct core *c);
+void publish_applied(struct core *c);
+
+/* auto_compact.c */
+void auto_compact_tick(struct core *c);
+
+/* peer_message.c */
+void peer_receive(struct core *c, struct slice bytes);
+void peer_send(struct core *c, member_id to, uint32_t body_field, struct slice body);
+void peer_send_raft(struct core *c, const struct raft_message *m);
+struct peer *peer_find(struct core *c, member_id id);
+void peers_deinit(struct core *c);
+
+/* snapshot_*.c */
+void snapshot_save_tick(struct core *c);
+void snapshot_saved(struct core *c, raft_index index, enum err e);
+void snapshot_send_begin(struct core *c, member_id to);
+void snapshot_send_reply(struct core *c, const struct raft_message *m);
+void snapshot_chunk_read(struct core *c, const struct core_event *e);
+void snapshot_send_tick(struct core *c);
+void snapshot_send_stop(struct core *c);
+void snapshot_receive(struct core *c, struct raft_message *m); /* empties m->data */
+void snapshot_receive_tick(struct core *c);
+void snapshot_chunk_written(struct core *c, uint64_t job, enum err e);
+bool snapshot_blocks_appends(const struct core *c);
+void snapshots_deinit(struct core *c);
+struct snapshot_job *snapshot_job_new(struct core *c, enum snapshot_job_kind kind);
+
+/* status.c: what a replica answers from what it has */
+bool status_answer(struct core *c, const struct core_request *r); /* false: not one of these methods */
+void member_list_reply(struct core *c, struct buf *out);
+
+#endif

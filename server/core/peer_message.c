@@ -1,0 +1,314 @@
+/* peer_message.c: what replicas say to each other, in and out, and who may say it.
+ *
+ *   (M1) a message counts only if it is for this member, of this cell, of a version we read, from a member's bound data directory, and not
+ *        from a past incarnation of it. Everything else is dropped: to drop a message is always safe.
+ *   (M2) who is refused is told why, once a second at most. A refusal is never answered with one.
+ *   (M3) one word is not enough to stop a replica: it takes the leader's, or those of a quorum of voters.
+ * A replica that lags may not know its own leader as a member yet, so what only leaders send is taken from anybody of the cell.
+ * The envelope is read by hand, the body by whoever it is for; nothing here trusts a byte. */
+#include "internal.h"
+
+#include "core/raft/raft_codec.h"
+
+enum { REFUSAL_INTERVAL_MS = 1000, REFUSAL_COUNTS_MS = 10000, FIRST_BODY = 10, LAST_BODY = 17, BODY_RAFT = 10, BODY_REFUSED = 17 };
+
+#define REFUSED(name) HOLDFAST__INTERNAL__REFUSED_REASON__REFUSED_##name
+#define RAFT_KIND(name) HOLDFAST__INTERNAL__RAFT_MESSAGE_KIND__RAFT_##name
+
+struct envelope {
+	uint64_t version, cell, from, to, data_dir, boot;
+	uint32_t body_field;
+	struct slice body;
+};
+
+/* ---- out ---- */
+
+static void write_envelope(const struct core *c, member_id to, struct buf *out)
+{
+	pbw_u64(out, 1, PEER_VERSION);
+	pbw_fixed64(out, 2, c->config.cell_id);
+	pbw_fixed64(out, 3, c->config.member);
+	pbw_fixed64(out, 4, to);
+	pbw_fixed64(out, 5, c->config.data_dir_id);
+	pbw_u64(out, 6, c->config.boot);
+}
+
+void peer_send(struct core *c, member_id to, uint32_t body_field, struct slice body)
+{
+	struct core_message *m = VEC_PUSH(&c->out.messages);
+
+	m->to = to;
+	buf_reserve(&m->bytes, body.len + 80);
+	write_envelope(c, to, &m->bytes);
+	pbw_bytes_always(&m->bytes, body_field, body);
+}
+
+void peer_send_raft(struct core *c, const struct raft_message *rm)
+{
+	struct core_message *m = VEC_PUSH(&c->out.messages);
+	size_t size = raft_message_encoded_size(rm);
+
+	m->to = rm->to;
+	m->wait_seq = rm->wait_seq;
+	m->bulk = rm->kind == RAFT_KIND(SNAPSHOT);
+	buf_reserve(&m->bytes, size + 80);
+	write_envelope(c, rm->to, &m->bytes);
+	pbw_varint(&m->bytes, BODY_RAFT << 3 | WIRE_BYTES);
+	pbw_varint(&m->bytes, size);
+	raft_message_encode(rm, &m->bytes);
+}
+
+static void send_refusal(struct core *c, member_id to, uint32_t reason, time_ms *told_at)
+{
+	struct buf body = { 0 };
+
+	if (*told_at != 0 && core_clock(c) - *told_at < REFUSAL_INTERVAL_MS)
+		return;
+	*told_at = core_clock(c);
+	pbw_u64(&body, 1, reason);
+	peer_send(c, to, BODY_REFUSED, buf_view(&body));
+	buf_free(&body);
+}
+
+/* ---- peers ---- */
+
+struct peer *peer_find(struct core *c, member_id id)
+{
+	for (size_t i = 0; i < c->peers_len; i++)
+		if (c->peers[i].id == id)
+			return &c->peers[i];
+	return NULL;
+}
+
+static void intake_free(struct intake *in)
+{
+	free(in->refused.at);
+	free(in->reasons.at);
+}
+
+/* Room for a new one: that of whoever is no member any more. */
+static struct peer *peer_room(struct core *c)
+{
+	if (c->peers_len < PEERS_MAX)
+		return &c->peers[c->peers_len++];
+	for (size_t i = 0; i < c->peers_len; i++)
+		if (!member_find(&c->state, c->peers[i].id)) {
+			intake_free(&c->peers[i].intake);
+			return &c->peers[i];
+		}
+	return NULL;
+}
+
+static struct peer *peer_get(struct core *c, member_id id)
+{
+	struct peer *p = peer_find(c, id);
+
+	if (p)
+		return p;
+	p = peer_room(c);
+	if (!p)
+		return NULL;
+	memset(p, 0, sizeof *p);
+	p->id = id;
+	return p;
+}
+
+void peers_deinit(struct core *c)
+{
+	for (size_t i = 0; i < c->peers_len; i++)
+		intake_free(&c->peers[i].intake);
+}
+
+/* ---- refused ---- */
+
+static bool is_voter(const struct core *c, member_id id)
+{
+	const struct member_record *r = member_find(&c->state, id);
+
+	return r && !r->learner;
+}
+
+static size_t voters(const struct core *c)
+{
+	struct tree_cursor cursor;
+	size_t n = 0;
+
+	for (struct tree_record *r = tree_first(&cursor, &c->state.members); r; r = tree_next(&cursor))
+		n += !CONTAINER_OF(r, struct member_record, base)->learner;
+	return n;
+}
+
+static size_t refusing(const struct core *c, uint32_t reason)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < c->peers_len; i++) {
+		const struct peer *p = &c->peers[i];
+
+		n += p->refusal == reason && core_clock(c) - p->refusal_at <= REFUSAL_COUNTS_MS && is_voter(c, p->id);
+	}
+	return n;
+}
+
+static enum core_fatal fatal_of(uint32_t reason)
+{
+	switch (reason) {
+	case REFUSED(CELL):
+		return CORE_FATAL_CELL;
+	case REFUSED(MEMBER):
+		return CORE_FATAL_REMOVED;
+	case REFUSED(DATA_DIR):
+		return CORE_FATAL_DATA_DIR;
+	default: /* a version: the other end may be older, and be replaced soon */
+		return CORE_OK;
+	}
+}
+
+static void receive_refused(struct core *c, const struct envelope *env)
+{
+	uint32_t reason = (uint32_t)wire_find_u64(env->body, 1, 0);
+	struct peer *p = is_voter(c, env->from) ? peer_get(c, env->from) : NULL;
+	enum core_fatal fatal = fatal_of(reason);
+
+	if (!p)
+		return;
+	p->refusal = reason;
+	p->refusal_at = core_clock(c);
+	if (fatal == CORE_OK || c->fatal != CORE_OK)
+		return;
+	if (env->from == raft_leader(c->raft) || refusing(c, reason) > voters(c) / 2) /* M3 */
+		c->fatal = fatal;
+}
+
+/* ---- in ---- */
+
+static bool parse_envelope(struct slice bytes, struct envelope *env)
+{
+	struct wire w;
+
+	memset(env, 0, sizeof *env);
+	for (wire_init(&w, bytes); wire_next(&w);) {
+		switch (w.field) {
+		case 1: env->version = wire_u64(&w); break;
+		case 2: env->cell = wire_u64(&w); break;
+		case 3: env->from = wire_u64(&w); break;
+		case 4: env->to = wire_u64(&w); break;
+		case 5: env->data_dir = wire_u64(&w); break;
+		case 6: env->boot = wire_u64(&w); break;
+		default:
+			if (w.field < FIRST_BODY || w.field > LAST_BODY)
+				break;
+			env->body_field = w.field;
+			env->body = wire_bytes(&w);
+			break;
+		}
+	}
+	return !w.bad && env->body_field != 0 && env->from != 0;
+}
+
+static bool only_leaders_send(const struct envelope *env)
+{
+	uint64_t kind = env->body_field == BODY_RAFT ? wire_find_u64(env->body, 1, 0) : 0;
+
+	return kind == RAFT_KIND(APPEND) || kind == RAFT_KIND(HEARTBEAT) || kind == RAFT_KIND(SNAPSHOT);
+}
+
+/* M1. Returns the sender, or NULL when the message does not count. */
+static struct peer *admit(struct core *c, const struct envelope *env)
+{
+	const struct member_record *r = member_find(&c->state, env->from);
+	struct peer *p;
+
+	if (!r && !only_leaders_send(env)) {
+		send_refusal(c, env->from, REFUSED(MEMBER), &c->strangers_told_at);
+		return NULL;
+	}
+	p = peer_get(c, env->from);
+	if (!p)
+		return NULL;
+	if (r && r->data_dir_id != 0 && r->data_dir_id != env->data_dir) {
+		send_refusal(c, env->from, REFUSED(DATA_DIR), &p->told_at);
+		return NULL;
+	}
+	if (env->boot < p->boot)
+		return NULL;
+	if (env->boot > p->boot) {
+		p->boot = env->boot;
+		p->boot_since = core_clock(c);
+	}
+	p->heard_at = core_clock(c);
+	return p;
+}
+
+static void receive_raft(struct core *c, struct peer *p, struct slice body)
+{
+	Holdfast__Internal__RaftMessage *pb;
+	struct raft_message m;
+
+	if (pb_check(&holdfast__internal__raft_message__descriptor, body, 2) != PB_CHECK_OK)
+		return;
+	pb = holdfast__internal__raft_message__unpack(&c->arena.pb, body.len, body.ptr);
+	if (pb && raft_message_decode(pb, &c->arena, &m) == ERR_OK) {
+		m.from = p->id;
+		m.to = c->config.member;
+		if (!(m.kind == RAFT_KIND(APPEND) && snapshot_blocks_appends(c)))
+			raft_receive(c->raft, &m, c->now);
+		if (m.kind == RAFT_KIND(SNAPSHOT_REPLY))
+			snapshot_send_reply(c, &m);
+		raft_message_release(&m);
+	}
+	arena_clear(&c->arena);
+}
+
+static void dispatch(struct core *c, struct peer *p, const struct envelope *env)
+{
+	switch (env->body_field) {
+	case BODY_RAFT:
+		receive_raft(c, p, env->body);
+		break;
+	case 11:
+		intake_propose(c, p, env->body);
+		break;
+	case 12:
+		propose_ack(c, env->body);
+		break;
+	case 13:
+		read_ask(c, p, env->body);
+		break;
+	case 14:
+		read_reply(c, env->body);
+		break;
+	case 15:
+		renew_ask(c, p, env->body);
+		break;
+	case 16:
+		renew_reply(c, env->body);
+		break;
+	default:
+		break;
+	}
+}
+
+void peer_receive(struct core *c, struct slice bytes)
+{
+	struct envelope env;
+	struct peer *p;
+
+	if (!parse_envelope(bytes, &env) || env.to != c->config.member || env.from == c->config.member)
+		return;
+	if (env.body_field == BODY_REFUSED) {
+		receive_refused(c, &env); /* M2 */
+		return;
+	}
+	if (env.version > PEER_VERSION) {
+		send_refusal(c, env.from, REFUSED(VERSION), &c->strangers_told_at);
+		return;
+	}
+	if (env.cell != c->config.cell_id) {
+		send_refusal(c, env.from, REFUSED(CELL), &c->strangers_told_at);
+		return;
+	}
+	p = admit(c, &env);
+	if (p)
+		dispatch(c, p, &env);
+}

@@ -1,0 +1,149 @@
+/* request.c: what becomes of a request: answered at once, or a call of one kind or another.
+ *
+ *   (E1) the calls under way are bounded; above the bound a request is refused, and certainly not carried out. Unlock, revoke, delete and
+ *        keep-alive have as much room again for themselves (P12).
+ *   (E2) a lease without an ID gets one here, before it is proposed: the log holds no choices. */
+#include "internal.h"
+
+void answer_now(struct core *c, uint64_t tag, enum err e, struct buf *reply)
+{
+	struct core_answer *a = VEC_PUSH(&c->out.answers);
+
+	a->tag = tag;
+	a->err = e;
+	if (reply && e == ERR_OK)
+		a->reply = buf_take(reply);
+	buf_free(reply);
+}
+
+static bool is_reserved(enum method_id m)
+{
+	return m == METHOD_LOCK_UNLOCK || m == METHOD_LEASE_REVOKE || m == METHOD_KV_DELETE_RANGE || m == METHOD_LEASE_KEEP_ALIVE ||
+	       m == METHOD_ELECTION_RESIGN || m == METHOD_MAINTENANCE_STATUS;
+}
+
+static void submit_command(struct core *c, const struct core_request *r, uint32_t kind)
+{
+	struct call *call = call_new(c, CALL_COMMAND, r->tag, r->method);
+
+	propose_submit_request(c, call, kind, r->bytes, r);
+}
+
+static void submit_read(struct core *c, const struct core_request *r)
+{
+	struct call *call = call_new(c, CALL_READ, r->tag, r->method);
+
+	call->bytes = buf_copy_of(r->bytes);
+	read_submit(c, call);
+}
+
+static void read_now(struct core *c, const struct core_request *r, enum err (*fn)(struct kv_env *, struct slice, struct buf *))
+{
+	struct buf reply = { 0 };
+	enum err e;
+
+	c->env.header.term = raft_current_term(c->raft);
+	e = fn(&c->env, r->bytes, &reply);
+	arena_clear(&c->arena);
+	answer_now(c, r->tag, e, &reply);
+}
+
+static void submit_range(struct core *c, const struct core_request *r)
+{
+	if (wire_find_u64(r->bytes, 7, 0))
+		read_now(c, r, kv_range);
+	else
+		submit_read(c, r);
+}
+
+static void submit_txn(struct core *c, const struct core_request *r)
+{
+	Etcdserverpb__TxnRequest *txn = NULL;
+	bool serializable = false, read_only = false;
+
+	if (pb_check(&etcdserverpb__txn_request__descriptor, r->bytes, PB_CHECK_DEPTH_MAX) == PB_CHECK_OK)
+		txn = etcdserverpb__txn_request__unpack(&c->arena.pb, r->bytes.len, r->bytes.ptr);
+	if (txn)
+		read_only = kv_txn_is_read_only(txn, &serializable);
+	arena_clear(&c->arena);
+	if (!txn)
+		answer_now(c, r->tag, ERR_MALFORMED, NULL);
+	else if (!read_only)
+		submit_command(c, r, CMD(TXN));
+	else if (serializable)
+		read_now(c, r, kv_txn_read);
+	else
+		submit_read(c, r);
+}
+
+/* E2 */
+static void submit_grant(struct core *c, const struct core_request *r)
+{
+	struct call *call;
+	struct buf payload = { 0 };
+
+	if (wire_find_u64(r->bytes, 2, 0) != 0) {
+		submit_command(c, r, CMD(LEASE_GRANT));
+		return;
+	}
+	call = call_new(c, CALL_COMMAND, r->tag, r->method);
+	call->retry_id = true;
+	pbw_i64(&payload, 1, (int64_t)wire_find_u64(r->bytes, 1, 0));
+	pbw_i64(&payload, 2, (int64_t)rng_between(&c->rng, 1, INT64_MAX));
+	propose_submit_request(c, call, CMD(LEASE_GRANT), buf_view(&payload), r);
+	buf_free(&payload);
+}
+
+static void submit_lease_question(struct core *c, const struct core_request *r, enum call_kind kind)
+{
+	struct call *call = call_new(c, kind, r->tag, r->method);
+	struct wire w;
+
+	for (wire_init(&w, r->bytes); wire_next(&w);) {
+		if (w.field == 1)
+			call->lease = wire_i64(&w);
+		else if (w.field == 2)
+			call->keys = wire_u64(&w) != 0;
+	}
+	renew_submit(c, call);
+}
+
+static void submit(struct core *c, const struct core_request *r)
+{
+	switch (r->method) {
+	case METHOD_KV_RANGE: submit_range(c, r); break;
+	case METHOD_KV_PUT: submit_command(c, r, CMD(PUT)); break;
+	case METHOD_KV_DELETE_RANGE: submit_command(c, r, CMD(DELETE_RANGE)); break;
+	case METHOD_KV_TXN: submit_txn(c, r); break;
+	case METHOD_KV_COMPACT: submit_command(c, r, CMD(COMPACT)); break;
+	case METHOD_LEASE_GRANT: submit_grant(c, r); break;
+	case METHOD_LEASE_REVOKE: submit_command(c, r, CMD(LEASE_REVOKE)); break;
+	case METHOD_LEASE_KEEP_ALIVE: submit_lease_question(c, r, CALL_RENEW); break;
+	case METHOD_LEASE_TIME_TO_LIVE: submit_lease_question(c, r, CALL_QUERY); break;
+	case METHOD_LEASE_LEASES:
+	case METHOD_CLUSTER_MEMBER_LIST:
+	case METHOD_ELECTION_LEADER: submit_read(c, r); break;
+	case METHOD_LOCK_LOCK:
+	case METHOD_ELECTION_CAMPAIGN: lock_submit(c, r); break;
+	case METHOD_LOCK_UNLOCK: submit_command(c, r, CMD(UNLOCK)); break;
+	case METHOD_ELECTION_PROCLAIM: submit_command(c, r, CMD(PROCLAIM)); break;
+	case METHOD_ELECTION_RESIGN: submit_command(c, r, CMD(RESIGN)); break;
+	default: answer_now(c, r->tag, ERR_UNIMPLEMENTED, NULL); break;
+	}
+}
+
+void request_step(struct core *c, const struct core_request *r)
+{
+	size_t room = (size_t)c->config.max_pending * (is_reserved(r->method) ? 2 : 1); /* E1 */
+
+	ASSERT(r->tag != 0);
+	ASSERT(map64_get(&c->calls.by_tag, r->tag) == NULL);
+	if (r->bytes.len > c->config.max_request_bytes)
+		answer_now(c, r->tag, ERR_REQUEST_TOO_LARGE, NULL);
+	else if (!status_answer(c, r)) {
+		if (calls_pending(c) >= room)
+			answer_now(c, r->tag, ERR_TOO_MANY_REQUESTS, NULL);
+		else
+			submit(c, r);
+	}
+}

@@ -1,0 +1,120 @@
+/* status.c: what a replica answers at once from what it has, without asking anybody: about itself, and reads that may be old. */
+#include "internal.h"
+
+static void status_reply(struct core *c, struct buf *out)
+{
+	const struct member_record *self = member_find(&c->state, c->config.member);
+	uint64_t bytes = store_bytes(c->store);
+
+	kv_write_header(&c->env, c->state.revision, out, 1);
+	pbw_bytes(out, 2, slice_of_str(c->config.version));
+	pbw_u64(out, 3, bytes);
+	pbw_u64(out, 4, raft_leader(c->raft));
+	pbw_u64(out, 5, raft_commit_index(c->raft));
+	pbw_u64(out, 6, raft_current_term(c->raft));
+	pbw_u64(out, 7, c->state.applied.index);
+	if (raft_leader(c->raft) == 0)
+		pbw_bytes_always(out, 8, slice_of_str(err_text(ERR_NO_LEADER)));
+	if (c->disk_low)
+		pbw_bytes_always(out, 8, slice_of_str("memberID:low disk space alarm:NOSPACE"));
+	pbw_u64(out, 9, bytes);
+	pbw_u64(out, 10, self && self->learner);
+	pbw_bytes(out, 11, slice_of_str(c->config.version));
+	pbw_u64(out, 12, c->config.quota_bytes);
+}
+
+/* etcd's MemberList says who answers, and no revision. */
+void member_list_reply(struct core *c, struct buf *out)
+{
+	struct tree_cursor cursor;
+	size_t mark = pbw_open(out, 1);
+
+	pbw_u64(out, 1, c->config.cell_id);
+	pbw_u64(out, 2, c->config.member);
+	pbw_u64(out, 4, raft_current_term(c->raft));
+	pbw_close(out, mark);
+	for (struct tree_record *r = tree_first(&cursor, &c->state.members); r; r = tree_next(&cursor)) {
+		const struct member_record *m = CONTAINER_OF(r, struct member_record, base);
+
+		mark = pbw_open(out, 2);
+		pbw_u64(out, 1, m->id);
+		pbw_bytes(out, 2, slice_of_str(m->name));
+		for (size_t i = 0; i < m->peer_urls_len; i++)
+			pbw_bytes_always(out, 3, slice_of_str(m->peer_urls[i]));
+		for (size_t i = 0; i < m->client_urls_len; i++)
+			pbw_bytes_always(out, 4, slice_of_str(m->client_urls[i]));
+		pbw_u64(out, 5, m->learner);
+		pbw_close(out, mark);
+	}
+}
+
+static enum err hash_kv(struct core *c, struct slice request, struct buf *out)
+{
+	revision at = (revision)wire_find_u64(request, 1, 0);
+	enum err e = store_check_revision(c->store, at);
+
+	if (e)
+		return e;
+	kv_write_header(&c->env, c->state.revision, out, 1);
+	pbw_u64(out, 2, store_hash_kv(c->store, at));
+	pbw_i64(out, 3, c->state.compact_revision);
+	pbw_i64(out, 4, at ? at : c->state.revision);
+	return ERR_OK;
+}
+
+static void hash_reply(struct core *c, struct buf *out)
+{
+	kv_write_header(&c->env, c->state.revision, out, 1);
+	pbw_u64(out, 2, state_hash(&c->state) & UINT32_MAX);
+}
+
+/* No alarm is kept: the one there is, for lack of space, comes and goes by itself. */
+static enum err alarm_reply(struct core *c, struct slice request, struct buf *out)
+{
+	size_t mark;
+
+	if (wire_find_u64(request, 1, 0) == ETCDSERVERPB__ALARM_REQUEST__ALARM_ACTION__ACTIVATE)
+		return ERR_UNIMPLEMENTED;
+	kv_write_header(&c->env, c->state.revision, out, 1);
+	if (c->disk_low || (c->config.quota_bytes && store_bytes(c->store) > c->config.quota_bytes)) {
+		mark = pbw_open(out, 2);
+		pbw_u64(out, 1, c->config.member);
+		pbw_u64(out, 2, ETCDSERVERPB__ALARM_TYPE__NOSPACE);
+		pbw_close(out, mark);
+	}
+	return ERR_OK;
+}
+
+bool status_answer(struct core *c, const struct core_request *r)
+{
+	struct buf out = { 0 };
+	enum err e = ERR_OK;
+
+	c->env.header.term = raft_current_term(c->raft);
+	switch (r->method) {
+	case METHOD_MAINTENANCE_STATUS:
+		status_reply(c, &out);
+		break;
+	case METHOD_MAINTENANCE_HASH:
+		hash_reply(c, &out);
+		break;
+	case METHOD_MAINTENANCE_HASH_KV:
+		e = hash_kv(c, r->bytes, &out);
+		break;
+	case METHOD_MAINTENANCE_ALARM:
+		e = alarm_reply(c, r->bytes, &out);
+		break;
+	case METHOD_MAINTENANCE_DEFRAGMENT: /* nothing to do: memory is given back as it is freed */
+		kv_write_header(&c->env, c->state.revision, &out, 1);
+		break;
+	case METHOD_CLUSTER_MEMBER_LIST:
+		if (wire_find_u64(r->bytes, 1, 0))
+			return false;
+		member_list_reply(c, &out);
+		break;
+	default:
+		return false;
+	}
+	answer_now(c, r->tag, e, &out);
+	return true;
+}
