@@ -3,7 +3,8 @@ top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 build_packages=(build-essential pkg-config meson ninja-build libgrpc-dev libprotobuf-c-dev protobuf-c-compiler protobuf-compiler
   libh2o-evloop-dev liblmdb-dev libjansson-dev libssl-dev check)
-test_packages=(etcd-server etcd-client python3-grpcio python3-protobuf protobuf-compiler-grpc curl procps)
+run_packages=(etcd-client python3-grpcio python3-protobuf protobuf-compiler-grpc curl procps)
+test_packages=(etcd-server "${run_packages[@]}")
 
 # install_packages NAME...: by apt, only what is not there yet (a tenth of a second when nothing is lacking).
 install_packages() {
