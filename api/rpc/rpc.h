@@ -1,0 +1,46 @@
+/* rpc.h: small helpers over the gRPC C core, for servers, peers and clients: tags, slices, messages, metadata.
+ *
+ * A completion queue's tag is always a struct rpc_tag inside the struct that it is about; who waits on the queue needs to know no more. */
+#ifndef HOLDFAST_RPC_H
+#define HOLDFAST_RPC_H
+
+#include <grpc/grpc.h>
+
+#include "base/buf.h"
+
+/* ---- tags ---- */
+
+struct rpc_tag {
+	/* On a thread that runs the queue. ok: as the operation's documentation says. */
+	void (*fn)(struct rpc_tag *tag, bool ok);
+};
+
+enum rpc_ran { RPC_RAN, RPC_TIMEOUT, RPC_SHUTDOWN };
+/* Waits for one tag and runs it. RPC_SHUTDOWN: the queue is shut down and empty. Several threads may run one queue. */
+enum rpc_ran rpc_run(grpc_completion_queue *cq, gpr_timespec deadline);
+gpr_timespec rpc_in_ms(uint64_t ms); /* from now, monotonic */
+
+/* Starts operations, or with none just posts the tag. Calls on one grpc_call come one at a time (but an empty batch may come beside others). */
+void rpc_start(grpc_call *call, const grpc_op *ops, size_t len, struct rpc_tag *tag);
+
+/* ---- slices ---- */
+
+struct slice rpc_view(const grpc_slice *s);       /* dies with *s, and moves with it when it is short */
+grpc_slice rpc_slice_copy(struct slice s);        /* the caller unrefs it */
+grpc_slice rpc_slice_take(struct buf *b);         /* empties *b, without a copy */
+grpc_slice rpc_slice_static(const char *text);    /* no copy, nothing to unref */
+
+/* ---- messages ---- */
+
+grpc_byte_buffer *rpc_message_take(struct buf *b);     /* empties *b; grpc_byte_buffer_destroy() it */
+grpc_byte_buffer *rpc_message_of_slice(grpc_slice s);  /* takes the reference */
+/* All of a received message in one piece: mostly a view of *m; put together in *scratch when it came in pieces. Dies with either. False: it cannot be
+ * read (compressed in a way that gRPC does not know). */
+bool rpc_message_view(grpc_byte_buffer *m, struct buf *scratch, struct slice *ret);
+
+/* ---- metadata ---- */
+
+/* The first value of that key; false when there is none. Lives as long as the call. */
+bool rpc_metadata_find(const grpc_metadata_array *a, const char *key, struct slice *ret);
+
+#endif

@@ -1,0 +1,322 @@
+/* front.c: the front end as a whole: server, queue, threads, connections, and the end of it all.
+ *
+ * A burst of answers from the core costs its thread one post to the queue: calls with something to send stand in the outbox, and the first of a burst
+ * wakes a queue thread, which does the sending. An empty batch is the cheapest post there is; it needs a call, so we keep one that leads nowhere.
+ *
+ * Memory that ended calls leave is kept, up to POOL_MAX of them; `open` has those that came in. */
+#include "grpc/grpc_front.h"
+
+#include <grpc/grpc_posix.h>
+#include <grpc/grpc_security.h>
+#include <grpc/support/time.h>
+#include <limits.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "internal.h"
+
+enum {
+	ARMED = 64,
+	POOL_MAX = 4096,
+	FLUSH_MAX = 32, /* calls that one wake sends for before it lets the other thread help */
+	TICK_MS = 250,
+	GOODBYE_MS = 1000, /* for the statuses of calls cancelled by a stop to reach their clients */
+	RECEIVE_EXTRA = 512 * 1024,
+};
+
+static uint64_t now_ms(void)
+{
+	struct timespec ts;
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
+}
+
+/* ---- calls ---- */
+
+static struct call *take_free(struct grpc_front *f)
+{
+	struct call *c = NULL;
+	struct list *it;
+	pthread_mutex_lock(&f->mu);
+	it = list_pop_front(&f->free);
+	if (it) {
+		c = CONTAINER_OF(it, struct call, link);
+		f->free_len--;
+	}
+	pthread_mutex_unlock(&f->mu);
+	return c ? c : call_new(f);
+}
+
+void front_arm(struct grpc_front *f)
+{
+	struct call *c = take_free(f);
+	grpc_call_error e;
+	grpc_call_details_init(&c->request);
+	grpc_metadata_array_init(&c->metadata);
+	e = grpc_server_request_call(f->server, &c->rpc, &c->request, &c->metadata, f->cq, f->cq, &c->accepted);
+	ASSERT(e == GRPC_CALL_OK);
+}
+
+enum err front_open(struct grpc_front *f, struct call *c)
+{
+	enum err e = ERR_OK;
+	pthread_mutex_lock(&f->mu);
+	if (atomic_load(&f->ending))
+		e = ERR_STOPPED;
+	else if (f->open_len >= f->config.max_calls)
+		e = ERR_TOO_MANY_REQUESTS;
+	list_push_back(&f->open, &c->link);
+	f->open_len++;
+	pthread_mutex_unlock(&f->mu);
+	return e;
+}
+
+void front_close(struct grpc_front *f, struct call *c)
+{
+	bool keep;
+	pthread_mutex_lock(&f->mu);
+	list_remove(&c->link);
+	f->open_len--;
+	keep = f->free_len < POOL_MAX;
+	if (keep) {
+		list_push_front(&f->free, &c->link);
+		f->free_len++;
+	}
+	if (f->open_len == 0)
+		pthread_cond_broadcast(&f->quiet);
+	pthread_mutex_unlock(&f->mu);
+	if (!keep)
+		call_free(c);
+}
+
+/* ---- the outbox ---- */
+
+void front_put_out(struct call *c)
+{
+	struct outbox *o = &c->front->outbox;
+	bool wake;
+	pthread_mutex_lock(&o->mu);
+	list_push_back(&o->calls, &c->out_link);
+	wake = !o->waking;
+	o->waking = true;
+	pthread_mutex_unlock(&o->mu);
+	if (wake)
+		rpc_start(o->wake_call, NULL, 0, &o->wake_tag);
+}
+
+static void on_wake(struct rpc_tag *tag, bool ok)
+{
+	struct outbox *o = CONTAINER_OF(tag, struct outbox, wake_tag);
+	struct list mine, *it;
+	bool more;
+	(void)ok;
+	list_init(&mine);
+	pthread_mutex_lock(&o->mu);
+	for (int i = 0; i < FLUSH_MAX && (it = list_pop_front(&o->calls)); i++)
+		list_push_back(&mine, it);
+	more = !list_empty(&o->calls);
+	o->waking = more;
+	pthread_mutex_unlock(&o->mu);
+	if (more)
+		rpc_start(o->wake_call, NULL, 0, &o->wake_tag);
+	while ((it = list_pop_front(&mine)))
+		call_flush(CONTAINER_OF(it, struct call, out_link));
+}
+
+static void outbox_init(struct outbox *o, grpc_completion_queue *cq)
+{
+	pthread_mutex_init(&o->mu, NULL);
+	list_init(&o->calls);
+	o->wake_tag.fn = on_wake;
+	o->wake_channel = grpc_lame_client_channel_create("nowhere", GRPC_STATUS_UNAVAILABLE, "leads nowhere");
+	o->wake_call = grpc_channel_create_call(o->wake_channel, NULL, GRPC_PROPAGATE_DEFAULTS, cq, grpc_slice_from_static_string("/wake"), NULL,
+						gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
+}
+
+static void outbox_deinit(struct outbox *o)
+{
+	grpc_call_unref(o->wake_call);
+	grpc_channel_destroy(o->wake_channel);
+	pthread_mutex_destroy(&o->mu);
+}
+
+/* ---- threads ---- */
+
+static void *queue_main(void *arg)
+{
+	struct grpc_front *f = arg;
+	uint64_t ticked = now_ms();
+	gpr_timespec deadline = rpc_in_ms(TICK_MS);
+	for (unsigned n = 0;; n++) {
+		enum rpc_ran ran = rpc_run(f->cq, deadline);
+		if (ran == RPC_SHUTDOWN)
+			return NULL;
+		/* A busy queue never times out. */
+		if (ran == RPC_TIMEOUT || (n % 256 == 0 && now_ms() - ticked >= TICK_MS)) {
+			ticked = now_ms();
+			service_tick(f->config.service, ticked);
+			deadline = rpc_in_ms(TICK_MS);
+		}
+	}
+}
+
+/* ---- start ---- */
+
+static void on_down(struct rpc_tag *tag, bool ok)
+{
+	struct grpc_front *f = CONTAINER_OF(tag, struct grpc_front, down_tag);
+	(void)ok;
+	pthread_mutex_lock(&f->mu);
+	f->down = true;
+	pthread_cond_broadcast(&f->quiet);
+	pthread_mutex_unlock(&f->mu);
+}
+
+static grpc_arg arg_of(const char *key, uint64_t value)
+{
+	grpc_arg a = { .type = GRPC_ARG_INTEGER, .key = (char *)(uintptr_t)key };
+	a.value.integer = value > INT_MAX ? INT_MAX : (int)value;
+	return a;
+}
+
+/* "Minimal stack" stays off: it would turn the clients' deadlines off. */
+static grpc_server *make_server(const struct grpc_front_config *c)
+{
+	grpc_arg args[] = {
+		arg_of(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, (uint64_t)c->max_request_bytes + RECEIVE_EXTRA),
+		arg_of(GRPC_ARG_MAX_CONCURRENT_STREAMS, c->max_concurrent_streams),
+		/* Without it Go clients that watch and hear nothing are dropped for pinging. */
+		arg_of(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, c->keepalive_min_time_ms),
+		arg_of(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0),
+		arg_of(GRPC_ARG_KEEPALIVE_TIME_MS, c->keepalive_interval_ms),
+		arg_of(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, c->keepalive_timeout_ms),
+	};
+	grpc_channel_args list = { .num_args = sizeof(args) / sizeof(args[0]), .args = args };
+	return grpc_server_create(&list, NULL);
+}
+
+struct grpc_front *grpc_front_new(const struct grpc_front_config *config)
+{
+	struct grpc_front *f = mem_zalloc(sizeof(*f));
+	pthread_condattr_t attr;
+	grpc_init();
+	f->config = *config;
+	list_init(&f->open);
+	list_init(&f->free);
+	pthread_mutex_init(&f->mu, NULL);
+	pthread_mutex_init(&f->adopt_mu, NULL);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&f->quiet, &attr);
+	pthread_condattr_destroy(&attr);
+	addresses_init(&f->addresses);
+	f->down_tag.fn = on_down;
+	f->cq = grpc_completion_queue_create_for_next(NULL);
+	f->creds = grpc_insecure_server_credentials_create();
+	f->server = make_server(config);
+	grpc_server_register_completion_queue(f->server, f->cq, NULL);
+	grpc_server_start(f->server);
+	outbox_init(&f->outbox, f->cq);
+	for (int i = 0; i < ARMED; i++)
+		front_arm(f);
+	for (int i = 0; i < FRONT_THREADS; i++)
+		ASSERT(pthread_create(&f->threads[i], NULL, queue_main, f) == 0);
+	return f;
+}
+
+void grpc_front_adopt(struct grpc_front *f, int fd, const char *address)
+{
+	pthread_mutex_lock(&f->adopt_mu);
+	if (f->closed)
+		close(fd);
+	else
+		grpc_server_add_channel_from_fd(f->server, addresses_add(&f->addresses, fd, address), f->creds);
+	pthread_mutex_unlock(&f->adopt_mu);
+}
+
+/* ---- stop ---- */
+
+/* Until nothing is open, or ms have passed (UINT64_MAX: for as long as it takes). */
+static bool wait_quiet(struct grpc_front *f, uint64_t ms)
+{
+	struct timespec until;
+	bool quiet;
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	if (ms != UINT64_MAX) {
+		until.tv_nsec += (long)(ms % 1000) * 1000000;
+		until.tv_sec += (time_t)(ms / 1000) + until.tv_nsec / 1000000000;
+		until.tv_nsec %= 1000000000;
+	}
+	pthread_mutex_lock(&f->mu);
+	while (!(quiet = f->down && f->open_len == 0)) {
+		if (ms == UINT64_MAX)
+			pthread_cond_wait(&f->quiet, &f->mu);
+		else if (pthread_cond_timedwait(&f->quiet, &f->mu, &until) != 0)
+			break;
+	}
+	pthread_mutex_unlock(&f->mu);
+	return quiet;
+}
+
+/* References to all open calls are taken first: calling in must not happen with f->mu held. */
+static void cancel_all(struct grpc_front *f)
+{
+	struct call **all;
+	size_t len = 0;
+	pthread_mutex_lock(&f->mu);
+	atomic_store(&f->ending, true);
+	all = mem_alloc((f->open_len + 1) * sizeof(*all));
+	LIST_FOR_EACH(it, &f->open) {
+		struct call *c = CONTAINER_OF(it, struct call, link);
+		unsigned refs = atomic_load(&c->refs);
+		while (refs && !atomic_compare_exchange_weak(&c->refs, &refs, refs + 1))
+			;
+		if (refs) /* otherwise it is about to leave the list */
+			all[len++] = c;
+	}
+	pthread_mutex_unlock(&f->mu);
+	for (size_t i = 0; i < len; i++) {
+		call_cancel(all[i]);
+		call_unref(all[i]);
+	}
+	free(all);
+}
+
+void grpc_front_stop(struct grpc_front *f, uint64_t grace_ms)
+{
+	pthread_mutex_lock(&f->adopt_mu);
+	f->closed = true;
+	pthread_mutex_unlock(&f->adopt_mu);
+	grpc_server_shutdown_and_notify(f->server, f->cq, &f->down_tag);
+	if (wait_quiet(f, grace_ms))
+		return;
+	cancel_all(f);
+	if (wait_quiet(f, GOODBYE_MS))
+		return;
+	grpc_server_cancel_all_calls(f->server);
+	wait_quiet(f, UINT64_MAX);
+}
+
+void grpc_front_free(struct grpc_front *f)
+{
+	struct list *it;
+	if (!f)
+		return;
+	ASSERT(f->down);
+	grpc_server_destroy(f->server);
+	grpc_server_credentials_release(f->creds);
+	outbox_deinit(&f->outbox);
+	grpc_completion_queue_shutdown(f->cq);
+	for (int i = 0; i < FRONT_THREADS; i++)
+		pthread_join(f->threads[i], NULL);
+	grpc_completion_queue_destroy(f->cq);
+	while ((it = list_pop_front(&f->free)))
+		call_free(CONTAINER_OF(it, struct call, link));
+	addresses_deinit(&f->addresses);
+	pthread_cond_destroy(&f->quiet);
+	pthread_mutex_destroy(&f->mu);
+	pthread_mutex_destroy(&f->adopt_mu);
+	grpc_shutdown();
+	free(f);
+}

@@ -1,0 +1,137 @@
+/* internal.h: what the files of the gRPC front end share. */
+#ifndef HOLDFAST_GRPC_INTERNAL_H
+#define HOLDFAST_GRPC_INTERNAL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/list.h"
+#include "grpc/grpc_front.h"
+#include "rpc/rpc.h"
+
+enum {
+	FRONT_THREADS = 2,
+	ADDRESS_MAX = 64, /* "[...]:65535" with its zero byte */
+};
+
+/* address.c: whose a descriptor is. gRPC knows an adopted connection only as "fd:17". */
+struct addresses {
+	pthread_mutex_t mu;
+	/* guarded by mu */
+	char **at; /* by descriptor */
+	size_t len;
+	int next;  /* where the search for a free descriptor goes on */
+};
+void addresses_init(struct addresses *a);
+void addresses_deinit(struct addresses *a);
+int addresses_add(struct addresses *a, int fd, const char *address); /* returns the descriptor to use instead of fd, which is then closed */
+size_t addresses_find(struct addresses *a, const char *peer, char ret[ADDRESS_MAX]); /* the length; 0: not known */
+
+/* Calls that have something to send, on their way from any thread to a queue thread. */
+struct outbox {
+	pthread_mutex_t mu;
+	/* guarded by mu */
+	struct list calls; /* struct call.out_link; each holds a reference */
+	bool waking;       /* wake_tag is in the queue */
+	/* set once */
+	grpc_channel *wake_channel; /* leads nowhere: its call is there for empty batches */
+	grpc_call *wake_call;
+	struct rpc_tag wake_tag;
+};
+
+struct grpc_front {
+	struct grpc_front_config config;
+	grpc_completion_queue *cq;
+	grpc_server *server;
+	grpc_server_credentials *creds;
+	pthread_t threads[FRONT_THREADS];
+	struct addresses addresses;
+	struct outbox outbox;
+	struct rpc_tag down_tag; /* the server has shut down */
+
+	pthread_mutex_t adopt_mu; /* also held while the server takes a connection */
+	bool closed;              /* guarded by adopt_mu */
+
+	pthread_mutex_t mu;
+	pthread_cond_t quiet; /* a call ended, or the server went down */
+	/* guarded by mu */
+	struct list open, free; /* struct call.link */
+	size_t open_len, free_len;
+	bool down;
+
+	atomic_bool ending; /* calls are being cancelled: no new ones; written with mu */
+};
+
+/* One RPC.
+ *   (G1) `serial` is held for every operation on grpc_call, and for every call into the service, so both come one at a time. Only queue threads
+ *        and the one that stops take it: the core's thread must never wait for a socket.
+ *   (G2) `mu` guards what the service's answers come in by, from any thread, and is held for moments. Order: serial, mu, outbox.mu.
+ *   (G3) one send is under way at most. One reference each: until the status is sent; per tag in the queue; in the outbox.
+ *   (G4) the last reference gives the memory back, on a queue thread; nothing calls in any more then. */
+struct call {
+	struct service_call service;
+	struct grpc_front *front;
+	struct list link; /* front.mu */
+	atomic_uint refs;
+
+	/* set when it comes in */
+	grpc_call *rpc;
+	grpc_call_details request;
+	grpc_metadata_array metadata;
+	struct rpc_tag accepted, received, closed, sent;
+	bool watches_close; /* RECV_CLOSE is armed from the start; otherwise it goes with the status */
+	char address[ADDRESS_MAX];
+
+	pthread_mutex_t serial;
+	/* guarded by serial */
+	grpc_byte_buffer *received_message, *sent_message;
+	grpc_metadata trailer;
+	int cancelled;
+	bool served;       /* service_start was called */
+	bool initial_sent;
+	bool has_trailer;
+
+	pthread_mutex_t mu;
+	/* guarded by mu */
+	struct list out_link; /* outbox.mu too */
+	bool in_outbox;
+	bool sending, status_sent;
+	bool paused, resume;  /* reading: the service has its fill; it has called ready */
+	bool finished;
+	enum err err;
+	char *detail;         /* owned; NULL: the error's own text */
+	struct buf details;   /* packed message for the status */
+	/* Messages, each behind its length: `next` collects while `current` is sent. For each ops->reply that they came by a service_writable is owed. */
+	struct buf next;
+	uint32_t next_replies, current_replies;
+	struct slice current;     /* its bytes belong to current_slice */
+	size_t offset;            /* into current: what has been handed to gRPC */
+	grpc_slice current_slice;
+	bool has_slice;           /* false: gone with the last message */
+};
+
+/* front.c */
+void front_arm(struct grpc_front *f); /* waits for one more call */
+enum err front_open(struct grpc_front *f, struct call *c); /* counts it in, or says why not */
+void front_close(struct grpc_front *f, struct call *c); /* gives its memory back */
+void front_put_out(struct call *c);   /* c is in_outbox, holds a reference for it; not with c->mu held */
+
+/* call.c */
+extern const struct service_ops call_ops;
+struct call *call_new(struct grpc_front *f);
+void call_free(struct call *c);
+void call_unref(struct call *c);
+void call_cancel(struct call *c);
+void call_read(struct call *c); /* with serial: one more message */
+void call_finish(struct call *c, enum err e, const char *detail, struct slice details);
+
+/* send.c */
+void call_pump(struct call *c); /* with serial: starts the next send if there is one and none is under way */
+void call_flush(struct call *c); /* from the outbox */
+void call_sent(struct rpc_tag *tag, bool ok);
+
+/* status.c */
+void status_details(enum err e, const char *text, struct slice detail, struct buf *ret);
+void status_unknown_path(struct slice path, struct buf *ret); /* the text for a path that is no method */
+
+#endif
