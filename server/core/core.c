@@ -41,20 +41,12 @@ static void free_config(struct core *c)
 	free((void *)(uintptr_t)c->config.version);
 }
 
-/* The lessor's shortest TTL: a lease must outlive an election, as etcd counts it too. */
-static int64_t min_ttl_s(const struct core *c)
-{
-	int64_t ttl = (3 * (int64_t)c->config.election_timeout_ms / 2 + 999) / 1000;
-
-	return ttl > MIN_TTL_S ? ttl : MIN_TTL_S;
-}
-
 static void new_state(struct core *c, struct state *state)
 {
 	c->state = *state;
 	memset(state, 0, sizeof *state);
 	c->store = store_new(&c->state);
-	c->lessor = lessor_new(&c->state, min_ttl_s(c));
+	c->lessor = lessor_new(&c->state, MIN_TTL_S);
 	c->locks = locks_new(&c->state);
 	arena_init(&c->arena);
 	c->env = (struct kv_env){

@@ -2,7 +2,8 @@
  *
  *   (E1) the calls under way are bounded; above the bound a request is refused, and certainly not carried out. Unlock, revoke, delete and
  *        keep-alive have as much room again for themselves (P12).
- *   (E2) a lease without an ID gets one here, before it is proposed: the log holds no choices. */
+ *   (E2) a lease without an ID gets one here, and one with a TTL below the minimum that minimum, before it is proposed: the log holds no
+ *        choices, and nothing that replicas may be configured differently about. */
 #include "internal.h"
 
 void answer_now(struct core *c, uint64_t tag, enum err e, struct buf *reply)
@@ -76,20 +77,25 @@ static void submit_txn(struct core *c, const struct core_request *r)
 		submit_read(c, r);
 }
 
+/* A lease must outlive an election, as etcd counts it too. */
+static int64_t min_ttl_s(const struct core *c)
+{
+	int64_t ttl = (3 * (int64_t)c->config.election_timeout_ms / 2 + 999) / 1000;
+
+	return ttl > 1 ? ttl : 1;
+}
+
 /* E2 */
 static void submit_grant(struct core *c, const struct core_request *r)
 {
-	struct call *call;
+	struct call *call = call_new(c, CALL_COMMAND, r->tag, r->method);
 	struct buf payload = { 0 };
+	int64_t ttl = (int64_t)wire_find_u64(r->bytes, 1, 0);
+	int64_t id = (int64_t)wire_find_u64(r->bytes, 2, 0);
 
-	if (wire_find_u64(r->bytes, 2, 0) != 0) {
-		submit_command(c, r, CMD(LEASE_GRANT));
-		return;
-	}
-	call = call_new(c, CALL_COMMAND, r->tag, r->method);
-	call->retry_id = true;
-	pbw_i64(&payload, 1, (int64_t)wire_find_u64(r->bytes, 1, 0));
-	pbw_i64(&payload, 2, (int64_t)rng_between(&c->rng, 1, INT64_MAX));
+	call->retry_id = id == 0;
+	pbw_i64(&payload, 1, ttl < min_ttl_s(c) ? min_ttl_s(c) : ttl);
+	pbw_i64(&payload, 2, id ? id : (int64_t)rng_between(&c->rng, 1, INT64_MAX));
 	propose_submit_request(c, call, CMD(LEASE_GRANT), buf_view(&payload), r);
 	buf_free(&payload);
 }
