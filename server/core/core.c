@@ -81,6 +81,9 @@ static void new_raft(struct core *c, const struct raft_boot *boot)
 
 	with_members.members = members;
 	with_members.members_len = 0;
+	/* A leader may commit before its own disk has written: such a commit index is true, but more than this log has. */
+	if (with_members.hard.commit > boot->last.index)
+		with_members.hard.commit = boot->last.index;
 	for (struct tree_record *r = tree_first(&cursor, &c->state.members); r; r = tree_next(&cursor)) {
 		const struct member_record *m = CONTAINER_OF(r, struct member_record, base);
 
@@ -389,9 +392,8 @@ time_ms core_next_deadline(const struct core *c)
 {
 	const struct heap_node *bound = heap_peek(&c->waiters.bounds), *renewal = heap_peek(&c->waiters.renewals);
 	time_ms at = raft_next_deadline(c->raft);
-	time_ms leases = lessor_next_deadline(c->lessor);
 
-	at = earlier(at, leases == TIME_NEVER || leases > c->lease_end_at ? leases : c->lease_end_at);
+	at = earlier(at, lessor_next_deadline(c->lessor));
 	at = earlier(at, propose_next_deadline(c));
 	if (!list_empty(&c->calls.ages))
 		at = earlier(at, from_clock(c, CONTAINER_OF(c->calls.ages.next, struct call, age)->deadline));

@@ -36,6 +36,7 @@
 #define APPLY_ENTRIES_MAX 4096u                  /* applied by one core_take */
 #define APPLY_BYTES_MAX (8u << 20)
 #define LEASE_END_MAX 1000u                      /* leases in one LEASE_END */
+#define LEASE_END_SLICES 16u                     /* LEASE_ENDs proposed in one tick */
 #define OWN_LEASE_TTL_S 60                       /* of the lease made for a Lock without one, as etcd's recipes have it */
 #define ORPHAN_GRACE_MS 10000u                   /* a waiting call whose replica is gone is kept that long */
 #define COMPACT_EVENTS_MAX 20000u                /* dropped by one automatic compaction */
@@ -336,7 +337,6 @@ struct core {
 	struct raft_entry **backlog; /* committed, not applied: a ring of backlog_cap, a power of two */
 	size_t backlog_first, backlog_len, backlog_cap;
 
-	time_ms lease_end_at;    /* leader: no LEASE_END before (the last was refused) */
 	time_ms strangers_told_at;
 	uint64_t publish_call; /* the number of our MEMBER_PUBLISH under way; 0: none */
 	bool publish_due;

@@ -133,10 +133,12 @@ static void finish_one(struct core *c, struct call *call)
 	}
 	if (call->renewed_err == ERR_LEASE_NOT_FOUND) /* N3: it may have been granted by what has been applied since */
 		renew_here(c, call);
-	if (call->renewed_err == ERR_BUSY)
-		park(c, call);
+	if (call->renewed_err == ERR_OK)
+		answer_renew(c, call, call->ttl_s);
+	else if (call->renewed_err == ERR_LEASE_NOT_FOUND)
+		answer_renew(c, call, 0);
 	else
-		answer_renew(c, call, call->renewed_err ? 0 : call->ttl_s);
+		park(c, call); /* N4 */
 }
 
 void renew_finish(struct core *c, struct round *r)
@@ -150,7 +152,7 @@ static int64_t ask_renew(struct core *c, lease_id id)
 	int64_t ttl_s;
 	enum err e = lessor_renew(c->lessor, id, c->now, &ttl_s);
 
-	return e == ERR_OK ? ttl_s : e == ERR_BUSY ? TTL_ASK_AGAIN : 0;
+	return e == ERR_OK ? ttl_s : e == ERR_LEASE_NOT_FOUND ? 0 : TTL_ASK_AGAIN;
 }
 
 /* How many numbers a packed field holds; 0 too when it is malformed. */

@@ -12,7 +12,6 @@ static void promote(struct core *c)
 {
 	c->promoted = c->term;
 	lessor_promote(c->lessor, c->now);
-	c->lease_end_at = 0;
 	memset(&c->compact, 0, sizeof c->compact);
 	bounds_begin(c);
 	renew_role_changed(c);
@@ -83,21 +82,24 @@ static enum err propose_lease_end(struct core *c, const lease_id *ids, size_t n)
 	return e;
 }
 
-static void end_leases(struct core *c)
+/* One slice. Returns whether there may be more. */
+static bool end_some(struct core *c)
 {
 	lease_id ids[LEASE_END_MAX];
-	size_t n;
+	size_t n = lessor_close_due(c->lessor, c->now, ids, LEASE_END_MAX);
 
-	if (c->now < c->lease_end_at)
-		return;
-	while ((n = lessor_close_due(c->lessor, c->now, ids, LEASE_END_MAX)) > 0) {
-		if (propose_lease_end(c, ids, n) == ERR_OK)
-			continue;
+	if (n > 0 && propose_lease_end(c, ids, n) != ERR_OK) {
 		for (size_t i = 0; i < n; i++)
 			lessor_end_refused(c->lessor, ids[i]);
-		c->lease_end_at = c->now + c->config.heartbeat_ms;
-		return;
+		return false;
 	}
+	return lessor_next_deadline(c->lessor) <= c->now;
+}
+
+static void end_leases(struct core *c)
+{
+	for (unsigned slices = 0; slices < LEASE_END_SLICES && end_some(c); slices++)
+		;
 }
 
 void role_tick(struct core *c)

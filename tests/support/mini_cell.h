@@ -1,0 +1,81 @@
+/* mini_cell.h: a whole cell of real cores in one thread, for stories: an in-memory disk and network, and a clock that the test moves.
+ *
+ * Everything is deterministic: the same options and calls give the same run. Time goes in steps of one millisecond; disks take disk_ms,
+ * the network net_ms. After every batch of every replica core_check runs, and states of equal applied index are compared by hash. */
+#ifndef HOLDFAST_TESTS_SUPPORT_MINI_CELL_H
+#define HOLDFAST_TESTS_SUPPORT_MINI_CELL_H
+
+#include "core/core.h"
+#include "core/lease/lease.h"
+#include "core/lock/lock.h"
+
+#define MINI_REPLICAS_MAX 7
+
+struct mini_options {
+	size_t replicas;         /* 1..MINI_REPLICAS_MAX */
+	uint64_t seed;
+	uint32_t disk_ms, net_ms;
+	uint64_t snapshot_count; /* 0: 100000 */
+	uint64_t snapshot_keep;
+	uint64_t quota_bytes;    /* 0: none */
+	uint32_t auto_compact_ms;
+	uint32_t max_pending;    /* 0: 100000 */
+	uint32_t max_waiters;    /* 0: 100000 */
+	bool no_checks;          /* for speed */
+};
+
+struct mini_cell;
+struct mini_answer {
+	enum err err;
+	struct buf reply, details;
+	time_ms at;
+};
+
+struct mini_cell *mini_new(const struct mini_options *o);
+void mini_free(struct mini_cell *m);
+
+/* ---- time ---- */
+time_ms mini_now(const struct mini_cell *m);
+void mini_run(struct mini_cell *m, time_ms ms);
+/* Until there is an answer for tag; NULL when there is none after max_ms. */
+const struct mini_answer *mini_wait(struct mini_cell *m, uint64_t tag, time_ms max_ms);
+/* Runs until some live replica leads and serves; its number. Asserts that it happens within max_ms. */
+size_t mini_elect(struct mini_cell *m, time_ms max_ms);
+
+/* ---- mishaps ---- */
+void mini_crash(struct mini_cell *m, size_t i);   /* what its disk has not finished is lost, and its calls */
+void mini_restart(struct mini_cell *m, size_t i);
+void mini_isolate(struct mini_cell *m, size_t i, bool on); /* no message gets in or out */
+void mini_cut(struct mini_cell *m, size_t from, size_t to, bool on); /* one direction */
+void mini_pause(struct mini_cell *m, size_t i, bool on);   /* stopped as by SIGSTOP; going on, it is told of the gap */
+void mini_space(struct mini_cell *m, size_t i, bool low);
+/* From now on: each message is lost, or doubled and late, with that chance (a million: always). */
+void mini_loss(struct mini_cell *m, uint32_t lost_per_million, uint32_t doubled_per_million);
+
+/* ---- clients ---- */
+uint64_t mini_request(struct mini_cell *m, size_t i, enum method_id method, const ProtobufCMessage *request); /* the tag */
+void mini_cancel(struct mini_cell *m, size_t i, uint64_t tag);
+const struct mini_answer *mini_answer(const struct mini_cell *m, uint64_t tag); /* NULL: none yet */
+uint64_t mini_put(struct mini_cell *m, size_t i, const char *key, const char *value, lease_id lease);
+uint64_t mini_get(struct mini_cell *m, size_t i, const char *key, bool serializable);
+uint64_t mini_grant(struct mini_cell *m, size_t i, lease_id id, int64_t ttl_s);
+uint64_t mini_revoke(struct mini_cell *m, size_t i, lease_id id);
+uint64_t mini_keep_alive(struct mini_cell *m, size_t i, lease_id id);
+uint64_t mini_lock(struct mini_cell *m, size_t i, const char *name, lease_id id);
+uint64_t mini_lock_bounded(struct mini_cell *m, size_t i, const char *name, lease_id id, enum lock_mode mode, int64_t wait_ms);
+uint64_t mini_unlock(struct mini_cell *m, size_t i, const char *key);
+
+/* ---- to look at ---- */
+struct core *mini_core(struct mini_cell *m, size_t i); /* NULL while it is down */
+member_id mini_member(const struct mini_cell *m, size_t i);
+size_t mini_leader(const struct mini_cell *m); /* the live one that serves with the highest term; replicas when there is none */
+enum core_fatal mini_fatal(const struct mini_cell *m, size_t i);
+uint64_t mini_messages(const struct mini_cell *m); /* sent so far */
+revision mini_token(const struct mini_answer *a);  /* of a LockResponse */
+int64_t mini_ttl(const struct mini_answer *a);     /* of a LeaseKeepAliveResponse */
+/* Number of contenders of a lock in replica i's state. */
+size_t mini_contenders(struct mini_cell *m, size_t i, const char *name);
+/* Value of key in replica i's state as a string lent until the next step; NULL when there is none. */
+const char *mini_value(struct mini_cell *m, size_t i, const char *key);
+
+#endif
