@@ -22,6 +22,7 @@ void become_follower(struct raft *r, raft_term term, member_id leader)
 	r->leader = leader;
 	r->leader_lost = false;
 	r->campaign_force = false;
+	r->campaign_held = false;
 	r->round = r->round_sent = r->round_void = r->round_confirmed = 0;
 	r->round_pending = false;
 	r->uncommitted_bytes = 0;
@@ -73,10 +74,17 @@ static void count(struct raft *r)
 	}
 }
 
+/* What is committed and not applied yet may change the members. Two changes behind, a majority of those we know need not meet a
+ * majority of those there are. (One change behind it does, and whoever has the second in its log knows the first as committed.) */
+bool may_campaign(const struct raft *r)
+{
+	return r->self_voter && r->log.applied >= r->log.commit;
+}
+
 void campaign(struct raft *r, bool pre)
 {
 	bool force = r->campaign_force;
-	ASSERT(r->self_voter);
+	ASSERT(may_campaign(r));
 	ASSERT(r->role != RAFT_LEADER);
 	if (!pre) {
 		r->term++;

@@ -73,8 +73,14 @@ static raft_term prev_term_of(const struct raft *r, const struct progress *p)
 void send_empty_append(struct raft *r, struct progress *p)
 {
 	raft_term t = prev_term_of(r, p);
-	if (t || p->next == 1)
+	if (t || p->next == 1) {
 		send_entries(r, p, t, NULL, 0);
+		return;
+	}
+	/* The entry before has left memory, and its term with it. With the pipe full of what was lost nothing else would ever be sent: begin
+	 * anew behind what is acknowledged. */
+	progress_probe(p, p->match + 1);
+	r->send_due = true;
 }
 
 uint64_t want_read(struct raft *r, raft_index from, raft_index to, size_t max_bytes)

@@ -83,6 +83,11 @@ void raft_set_members(struct raft *r, const struct raft_member *members, size_t 
 	}
 	if (r->role == RAFT_PRECANDIDATE || r->role == RAFT_CANDIDATE)
 		become_follower(r, r->term, 0);
+	if (r->role == RAFT_LEADER && !r->self_voter) {
+		/* Removed, or made a learner: the last word of this leader is that it is so. */
+		send_appends(r);
+		become_follower(r, r->term, 0);
+	}
 	if (r->role == RAFT_LEADER) {
 		maybe_commit(r); /* a smaller quorum may be met already */
 		confirm_rounds(r);
@@ -181,8 +186,10 @@ void raft_tick(struct raft *r, time_ms now)
 		return;
 	reset_election_timer(r);
 	r->campaign_force = false;
-	if (r->self_voter)
+	if (may_campaign(r))
 		campaign(r, /*pre=*/true);
+	else
+		r->campaign_held = r->self_voter;
 }
 
 void raft_shift(struct raft *r, time_ms gap_ms)
@@ -280,6 +287,7 @@ static void follow(struct raft *r, const struct raft_message *m)
 		r->changed = true;
 	}
 	r->leader_lost = false;
+	r->campaign_held = false;
 	r->heard_leader_at = r->now;
 	reset_election_timer(r);
 }
@@ -356,7 +364,7 @@ void raft_receive(struct raft *r, const struct raft_message *m, time_ms now)
 			recv_as_leader(r, m);
 		break;
 	case KIND(TIMEOUT_NOW):
-		if (r->role != RAFT_LEADER && r->self_voter) {
+		if (r->role != RAFT_LEADER && may_campaign(r)) {
 			r->campaign_force = true;
 			campaign(r, /*pre=*/false);
 		}
@@ -439,6 +447,10 @@ void raft_applied(struct raft *r, raft_index index)
 	ASSERT(index <= r->log.delivered);
 	if (index > r->log.applied)
 		r->log.applied = index;
+	if (r->campaign_held && may_campaign(r)) {
+		r->campaign_held = false;
+		r->election_deadline = r->now;
+	}
 	log_evict(r);
 }
 
@@ -500,7 +512,9 @@ void raft_snapshot_failed(struct raft *r, member_id peer)
 bool raft_install_snapshot(struct raft *r, struct entry_id snapshot, const struct raft_member *members, size_t members_len)
 {
 	struct raft_log *l = &r->log;
-	bool keep = snapshot.index <= l->last.index && log_term(l, snapshot.index) == snapshot.term;
+	/* What is committed is equal everywhere, whether or not its term is at hand (after a restart it is on disk only). To discard it
+	 * would take back an acknowledgement. */
+	bool keep = snapshot.index <= l->commit || (snapshot.index <= l->last.index && log_term(l, snapshot.index) == snapshot.term);
 	ASSERT(r->role != RAFT_LEADER);
 	ASSERT(snapshot.index > l->delivered);
 	drop_apply_read(r);
@@ -512,8 +526,11 @@ bool raft_install_snapshot(struct raft *r, struct entry_id snapshot, const struc
 		l->delivered = snapshot.index;
 		l->applied = snapshot.index;
 		l->snapshot = snapshot;
+		/* The disk has our log only up to here, or what we have cut: its log was replaced together with the installation. */
 		if (l->unwritten <= snapshot.index)
 			l->unwritten = snapshot.index + 1;
+		if (l->truncate_from && l->truncate_from <= snapshot.index)
+			l->truncate_from = snapshot.index + 1;
 		log_evict(r);
 	} else {
 		log_reset(r, snapshot);

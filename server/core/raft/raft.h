@@ -134,7 +134,9 @@ void raft_peer_lost(struct raft *r, member_id peer, time_ms now);
 uint64_t raft_begin_round(struct raft *r);
 /* As leader: the index a linearizable read that arrives now must wait for. 0 when this leader has committed nothing of its term yet. */
 raft_index raft_read_index(const struct raft *r);
-void raft_applied(struct raft *r, raft_index index); /* the owner has applied up to here: lets memory be freed */
+/* The owner has applied up to here, membership changes included: lets memory be freed. A replica does not campaign while something that is
+ * committed is not applied. */
+void raft_applied(struct raft *r, raft_index index);
 
 /* ---- snapshots ---- */
 /* The log up to `to` may go (a durable snapshot covers it). Entries after it stay readable. */
@@ -150,6 +152,8 @@ void raft_snapshot_failed(struct raft *r, member_id peer);                   /* 
 bool raft_install_snapshot(struct raft *r, struct entry_id snapshot, const struct raft_member *members, size_t members_len);
 
 /* ---- membership (the owner decides what changes are legal; raft only counts) ---- */
+/* Called when the change is applied. A leader that is no voter any more sends what it has and steps down. Before it removes itself from
+ * two voters it has to hand over the lead: the other one could need the vote of the removed one to learn that it is alone. */
 void raft_set_members(struct raft *r, const struct raft_member *members, size_t len);
 
 /* ---- outputs ---- */
