@@ -14,7 +14,7 @@ static void call_accepted(struct rpc_tag *tag, bool ok);
 static void call_received(struct rpc_tag *tag, bool ok);
 static void call_closed(struct rpc_tag *tag, bool ok);
 
-struct call *call_new(struct grpc_front *f)
+struct call *front_call_new(struct grpc_front *f)
 {
 	struct call *c = mem_zalloc(sizeof(*c));
 	c->front = f;
@@ -29,7 +29,7 @@ struct call *call_new(struct grpc_front *f)
 	return c;
 }
 
-void call_free(struct call *c)
+void front_call_free(struct call *c)
 {
 	pthread_mutex_destroy(&c->serial);
 	pthread_mutex_destroy(&c->mu);
@@ -257,7 +257,7 @@ static void call_accepted(struct rpc_tag *tag, bool ok)
 	if (!ok) { /* the server shuts down: no call came */
 		grpc_metadata_array_destroy(&c->metadata);
 		grpc_call_details_destroy(&c->request);
-		call_free(c);
+		front_call_free(c);
 		return;
 	}
 	front_arm(c->front);
@@ -311,7 +311,7 @@ static void call_received(struct rpc_tag *tag, bool ok)
 	call_unref(c);
 }
 
-void call_cancel(struct call *c)
+void front_call_cancel(struct call *c)
 {
 	pthread_mutex_lock(&c->serial);
 	if (c->served && !is_finished(c))
@@ -324,6 +324,6 @@ static void call_closed(struct rpc_tag *tag, bool ok)
 	struct call *c = CONTAINER_OF(tag, struct call, closed);
 	(void)ok;
 	if (c->cancelled)
-		call_cancel(c);
+		front_call_cancel(c);
 	call_unref(c);
 }

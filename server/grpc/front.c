@@ -45,7 +45,7 @@ static struct call *take_free(struct grpc_front *f)
 		f->free_len--;
 	}
 	pthread_mutex_unlock(&f->mu);
-	return c ? c : call_new(f);
+	return c ? c : front_call_new(f);
 }
 
 void front_arm(struct grpc_front *f)
@@ -87,7 +87,7 @@ void front_close(struct grpc_front *f, struct call *c)
 		pthread_cond_broadcast(&f->quiet);
 	pthread_mutex_unlock(&f->mu);
 	if (!keep)
-		call_free(c);
+		front_call_free(c);
 }
 
 /* ---- the outbox ---- */
@@ -277,7 +277,7 @@ static void cancel_all(struct grpc_front *f)
 	}
 	pthread_mutex_unlock(&f->mu);
 	for (size_t i = 0; i < len; i++) {
-		call_cancel(all[i]);
+		front_call_cancel(all[i]);
 		call_unref(all[i]);
 	}
 	free(all);
@@ -312,7 +312,7 @@ void grpc_front_free(struct grpc_front *f)
 		pthread_join(f->threads[i], NULL);
 	grpc_completion_queue_destroy(f->cq);
 	while ((it = list_pop_front(&f->free)))
-		call_free(CONTAINER_OF(it, struct call, link));
+		front_call_free(CONTAINER_OF(it, struct call, link));
 	addresses_deinit(&f->addresses);
 	pthread_cond_destroy(&f->quiet);
 	pthread_mutex_destroy(&f->mu);

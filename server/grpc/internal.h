@@ -118,10 +118,10 @@ void front_put_out(struct call *c);   /* c is in_outbox, holds a reference for i
 
 /* call.c */
 extern const struct service_ops call_ops;
-struct call *call_new(struct grpc_front *f);
-void call_free(struct call *c);
+struct call *front_call_new(struct grpc_front *f);
+void front_call_free(struct call *c);
 void call_unref(struct call *c);
-void call_cancel(struct call *c);
+void front_call_cancel(struct call *c);
 void call_read(struct call *c); /* with serial: one more message */
 void call_finish(struct call *c, enum err e, const char *detail, struct slice details);
 

@@ -124,7 +124,7 @@ void log_evict(struct raft *r)
 }
 
 /* The log starts anew behind a snapshot. The disk's log was replaced together with the snapshot's installation. */
-void log_reset(struct raft *r, struct entry_id snapshot)
+void raft_log_reset(struct raft *r, struct entry_id snapshot)
 {
 	struct raft_log *l = &r->log;
 	log_deinit(l);

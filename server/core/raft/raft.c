@@ -533,7 +533,7 @@ bool raft_install_snapshot(struct raft *r, struct entry_id snapshot, const struc
 			l->truncate_from = snapshot.index + 1;
 		log_evict(r);
 	} else {
-		log_reset(r, snapshot);
+		raft_log_reset(r, snapshot);
 	}
 	l->first = snapshot.index + 1;
 	raft_set_members(r, members, members_len);

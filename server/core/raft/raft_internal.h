@@ -138,7 +138,7 @@ raft_term log_term(const struct raft_log *l, raft_index index);
 void log_append_take(struct raft_log *l, struct raft_entry *e);
 void log_cut(struct raft *r, raft_index from); /* entries >= from go (R4) */
 void log_evict(struct raft *r);
-void log_reset(struct raft *r, struct entry_id snapshot);
+void raft_log_reset(struct raft *r, struct entry_id snapshot);
 /* The largest index <= at whose term is <= term, as far as terms are known here; never below floor. */
 raft_index log_find_conflict(const struct raft_log *l, raft_index at, raft_term term, raft_index floor);
 bool log_is_up_to_date(const struct raft_log *l, struct entry_id other_last);

@@ -48,7 +48,7 @@ void tree_record_unref(const struct tree_type *type, struct tree_record *r)
 		type->free(r);
 }
 
-struct tree_node *node_new(unsigned level)
+struct tree_node *tree_node_new(unsigned level)
 {
 	struct tree_node *n = mem_alloc(level ? sizeof(struct tree_inner) : sizeof(struct tree_leaf));
 
@@ -79,7 +79,7 @@ void node_unref(const struct tree_type *type, struct tree_node *n)
 
 static struct tree_node *leaf_copy(struct tree_node *n)
 {
-	struct tree_leaf *copy = leaf_of(node_new(0));
+	struct tree_leaf *copy = leaf_of(tree_node_new(0));
 
 	copy->node.len = n->len;
 	memcpy(copy->records, leaf_of(n)->records, n->len * sizeof(copy->records[0]));
@@ -91,7 +91,7 @@ static struct tree_node *leaf_copy(struct tree_node *n)
 static struct tree_node *inner_copy(struct tree_node *n)
 {
 	const struct tree_inner *from = inner_of(n);
-	struct tree_inner *copy = inner_of(node_new(n->level));
+	struct tree_inner *copy = inner_of(tree_node_new(n->level));
 
 	copy->node.len = n->len;
 	memcpy(copy->children, from->children, n->len * sizeof(copy->children[0]));
@@ -288,6 +288,6 @@ void inner_redistribute(const struct tree_type *type, struct tree_node *n, unsig
 void inner_split_child(const struct tree_type *type, struct tree_node *n, unsigned i, unsigned want)
 {
 	ASSERT(want < inner_of(n)->children[i]->len);
-	inner_insert(n, i + 1, node_new(inner_of(n)->children[i]->level));
+	inner_insert(n, i + 1, tree_node_new(inner_of(n)->children[i]->level));
 	inner_redistribute(type, n, i, want);
 }

@@ -52,7 +52,7 @@ static inline struct slice separator_view(const struct tree_separator *s)
 	return slice_of(s->bytes, s->len);
 }
 
-struct tree_node *node_new(unsigned level);                                /* empty, one reference */
+struct tree_node *tree_node_new(unsigned level);                                /* empty, one reference */
 void node_unref(const struct tree_type *type, struct tree_node *n);        /* NULL is fine; frees what nobody else holds */
 struct tree_node *node_own(struct tree_node *n);                           /* n itself, or a copy in exchange for this reference to it */
 uint64_t node_count(struct tree_node *n);                                  /* records below */

@@ -88,7 +88,7 @@ static bool path_at_end(const struct tree_cursor *c)
 
 static void grow_root(struct tree *t)
 {
-	struct tree_node *root = node_new(t->root->level + 1u);
+	struct tree_node *root = tree_node_new(t->root->level + 1u);
 
 	inner_append(root, t->root);
 	t->root = root;
@@ -158,7 +158,7 @@ void tree_put_take(struct tree *t, struct tree_record *r)
 
 	ASSERT(r->refs > 0);
 	if (!t->root)
-		t->root = node_new(0);
+		t->root = tree_node_new(0);
 	if (path_find(&c, t, t->type->key(r))) {
 		path_own(&c, t);
 		replace_record(t, path_slot(&c), r);
