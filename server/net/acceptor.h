@@ -12,6 +12,7 @@
 #include "errors.h"
 
 #define ACCEPTOR_DECIDE_MS 10000
+#define ACCEPTOR_RESERVE 128 /* kept for the disk, for peers and for what the libraries open */
 
 struct acceptor;
 
@@ -25,13 +26,18 @@ struct acceptor_sinks {
 
 struct acceptor_limits {
 	size_t max_undecided; /* connections that have not decided; above it the oldest is closed */
+	uint32_t decide_ms;   /* 0: ACCEPTOR_DECIDE_MS */
+	uint32_t reserve;     /* descriptors not given to these connections; 0: ACCEPTOR_RESERVE. Never more than half of what the process may have */
 };
 
 struct acceptor *acceptor_new(const struct acceptor_sinks *sinks, const struct acceptor_limits *limits);
-/* Before start. "http://host:port". ERR_IO with em: what and why (address in use ...). SO_REUSEADDR. */
+/* Before start. "http://host:port", the host a name or an address (a name: all of its addresses). ERR_IO with em: what and why (address in use ...).
+ * SO_REUSEADDR. */
 enum err acceptor_listen(struct acceptor *a, const char *url, struct errmsg *em);
+/* The port of the i-th listening socket, for tests that listen on port 0; 0: there is none. */
+uint16_t acceptor_port(const struct acceptor *a, size_t i);
 void acceptor_start(struct acceptor *a);
 void acceptor_stop(struct acceptor *a); /* closes listeners and undecided connections, joins the thread */
-void acceptor_free(struct acceptor *a); /* NULL is fine */
+void acceptor_free(struct acceptor *a); /* stops it first; NULL is fine */
 
 #endif

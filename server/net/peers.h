@@ -1,8 +1,10 @@
 /* peers.h: links to the other replicas, over gRPC client streams (one long stream a peer and direction).
  *
- * One bidirectional-stream method, /holdfast.internal.Peer/Stream, carries packed internal.PeerMessage one a gRPC message (a replica sends only on
- * streams it opened and receives only on streams it accepted). Messages are for a consensus protocol that expects loss: a queue that is full drops its oldest
- * droppable message, and a broken stream loses what was in it.
+ * One bidirectional-stream method, /holdfast.internal.Peer/Stream, carries packed internal.PeerMessage, several a gRPC message (see frame.h); a replica sends
+ * only on streams it opened and receives only on streams it accepted. Both ends name themselves in their initial metadata, `holdfast-member` in decimal.
+ *
+ * Messages are for a consensus protocol that expects loss, duplication never: every message that is not bulk may be dropped. A queue that is full drops its
+ * oldest, and a broken stream loses what was in it. Between two replicas order is kept, but for bulk, which may be overtaken.
  */
 #ifndef HOLDFAST_NET_PEERS_H
 #define HOLDFAST_NET_PEERS_H
@@ -12,11 +14,13 @@
 
 struct peers;
 
+#define PEERS_MAX 32 /* links; above it peers_set leaves the rest out and logs it */
+
 struct peers_callbacks {
 	void *ctx;
 	/* Any thread. bytes borrowed. Returns false when the node's queue is full (the message is dropped). */
 	bool (*message)(void *ctx, struct slice bytes);
-	/* The stream to or from `peer` broke and could not be re-established at once (connection refused or closed, not mere silence). Any thread. */
+	/* The stream to or from `peer` broke and could not be re-established at once (connection refused or closed, not mere silence). Once a loss. Any thread. */
 	void (*lost)(void *ctx, member_id peer);
 };
 
@@ -26,14 +30,17 @@ struct peer_address {
 	size_t urls_len;
 };
 
+/* Starts its thread; no peer may connect before peers_listen. */
 struct peers *peers_new(member_id self, const struct peers_callbacks *cb);
-/* Listens for peers on these URLs. ERR_IO with em: which address and why. */
+/* Listens for peers on these URLs; once. ERR_IO with em: which address and why. */
 enum err peers_listen(struct peers *p, const char *const *urls, size_t len, struct errmsg *em);
+uint16_t peers_port(const struct peers *p, size_t i); /* as acceptor_port: for tests that listen on port 0 */
 /* Replaces the set of peers to talk to (self is ignored). Any thread. */
 void peers_set(struct peers *p, const struct peer_address *list, size_t len);
-/* Any thread. Takes bytes. Never blocks. bulk: queued behind all others and bounded to few. */
+/* Any thread. Takes bytes (at most 16 MiB). Never blocks. bulk: queued behind all others and bounded to few. Unknown peers and a stopped p are
+ * fine: the message is dropped. */
 void peers_send(struct peers *p, member_id to, struct buf *bytes, bool bulk);
-void peers_stop(struct peers *p); /* closes all, joins its threads */
-void peers_free(struct peers *p);
+void peers_stop(struct peers *p); /* closes all, joins its threads; no callback comes after it. Not from a callback */
+void peers_free(struct peers *p); /* stops it first; NULL is fine; nobody else may use p any more */
 
 #endif

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool url_split(const char *url, char *host, size_t host_cap, char *port, size_t port_cap)
+static bool split(const char *url, char *host, size_t host_cap, char *port, size_t port_cap)
 {
 	const char *at = url, *end;
 	size_t host_len;
@@ -30,8 +30,18 @@ bool url_split(const char *url, char *host, size_t host_cap, char *port, size_t 
 		snprintf(host, host_cap, "%.*s", (int)host_len, at);
 		at = colon + 1;
 	}
-	if (host_len >= host_cap || at == end || (size_t)(end - at) >= port_cap || strspn(at, "0123456789") != (size_t)(end - at))
+	if (host_len == 0 || host_len >= host_cap || at == end || (size_t)(end - at) >= port_cap || strspn(at, "0123456789") != (size_t)(end - at))
 		return false;
 	snprintf(port, port_cap, "%.*s", (int)(end - at), at);
-	return atol(port) > 0 && atol(port) < 65536;
+	return atol(port) < 65536;
+}
+
+bool url_split(const char *url, char *host, size_t host_cap, char *port, size_t port_cap)
+{
+	return split(url, host, host_cap, port, port_cap) && atol(port) > 0;
+}
+
+bool url_split_listen(const char *url, char *host, size_t host_cap, char *port, size_t port_cap)
+{
+	return split(url, host, host_cap, port, port_cap);
 }

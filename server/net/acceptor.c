@@ -1,0 +1,380 @@
+/* acceptor.c: who connects, and which front end gets it.
+ *
+ * One thread and one epoll set: the listening sockets, an eventfd that ends it all, and the connections that have not decided yet. A connection is watched
+ * edge-triggered: peeked bytes stay in its socket, and level-triggered they would wake us without end; as it is, only new bytes or a hang-up do.
+ *
+ *   (A1) a descriptor has one owner: this file from accept until decide() or drop(), afterwards the sink or nobody.
+ *   (A2) a connection that is handed on has left the epoll set before: the set would outlive our interest, since the descriptor stays open.
+ *   (A3) undecided is in order of arrival, and all have the same time to decide: its first is the next to be closed.
+ *   (A4) within a batch of events, connections come before listeners: only listeners close connections other than their own, and so never one whose
+ *        event is still to come.
+ *   (A5) while accepting is paused, no listener is watched, and paused_until is when that ends.
+ *
+ * Descriptors. The kernel gives the lowest number that is free: a new one within `reserve` of the limit says that so many are in use, and is closed, so that
+ * its client may try another replica; then accepting rests for a moment. Nobody is told of each: one line in the log when it begins and one when it is over. */
+#include "acceptor.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/list.h"
+#include "base/mem.h"
+#include "listen.h"
+#include "log/log.h"
+
+#define EVENTS_MAX 256
+#define ACCEPT_BATCH 64      /* a listener's turn; others come next */
+#define PAUSE_MS 50
+#define CALM_MS 2000         /* so long without a refusal: descriptors are to be had again */
+#define USER_TIMEOUT_MS 20000 /* sent bytes that nobody acknowledges for so long end a connection */
+
+#define PREFACE "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+#define PREFACE_DECIDES 14 /* up to here no other protocol's request line looks like it */
+
+struct listener {
+	int fd;
+};
+
+struct conn {
+	struct list link; /* undecided */
+	int fd;
+	uint64_t deadline_ms;
+	char address[LISTEN_TEXT_MAX];
+};
+
+struct acceptor {
+	struct acceptor_sinks sinks;
+	struct acceptor_limits limits;
+	struct listener *listeners; /* fixed once the thread runs */
+	size_t listeners_len;
+	pthread_t thread;
+	bool running;
+	int stop_fd;
+
+	/* the thread's own */
+	int epoll_fd;
+	struct list undecided;
+	size_t undecided_len;
+	uint64_t paused_until; /* 0: accepting */
+	uint64_t short_since;  /* the last time a descriptor was refused; 0: none lately */
+};
+
+static uint64_t now_ms(void)
+{
+	struct timespec ts;
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
+}
+
+/* ---- one connection ---- */
+
+static void conn_unlink(struct acceptor *a, struct conn *c)
+{
+	list_remove(&c->link);
+	a->undecided_len--;
+}
+
+static void conn_drop(struct acceptor *a, struct conn *c)
+{
+	conn_unlink(a, c);
+	close(c->fd); /* leaves the epoll set with it: no other descriptor refers to the socket */
+	free(c);
+}
+
+static void conn_decide(struct acceptor *a, struct conn *c, void (*sink)(void *, int, const char *))
+{
+	conn_unlink(a, c);
+	epoll_ctl(a->epoll_fd, EPOLL_CTL_DEL, c->fd, NULL);
+	if (sink)
+		sink(a->sinks.ctx, c->fd, c->address);
+	else
+		close(c->fd);
+	free(c);
+}
+
+static void conn_ready(struct acceptor *a, struct conn *c, uint32_t events)
+{
+	char bytes[PREFACE_DECIDES];
+	ssize_t n;
+	do
+		n = recv(c->fd, bytes, sizeof(bytes), MSG_PEEK);
+	while (n < 0 && errno == EINTR);
+	if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+		if (events & (EPOLLHUP | EPOLLERR | EPOLLRDHUP))
+			conn_drop(a, c);
+		return;
+	}
+	if (n <= 0)
+		conn_drop(a, c);
+	else if (memcmp(bytes, PREFACE, (size_t)n) != 0)
+		conn_decide(a, c, a->sinks.http1);
+	else if ((size_t)n == sizeof(bytes))
+		conn_decide(a, c, a->sinks.http2);
+	else if (events & (EPOLLHUP | EPOLLERR | EPOLLRDHUP))
+		conn_drop(a, c); /* no more bytes will come */
+}
+
+static struct conn *oldest(struct acceptor *a)
+{
+	return list_empty(&a->undecided) ? NULL : CONTAINER_OF(a->undecided.next, struct conn, link);
+}
+
+static void drop_overdue(struct acceptor *a, uint64_t now)
+{
+	struct conn *c;
+	while ((c = oldest(a)) && c->deadline_ms <= now)
+		conn_drop(a, c);
+}
+
+/* ---- accepting ---- */
+
+static void watch_listeners(struct acceptor *a, bool on)
+{
+	for (size_t i = 0; i < a->listeners_len; i++) {
+		struct epoll_event ev = { .events = on ? EPOLLIN : 0, .data.ptr = &a->listeners[i] };
+		epoll_ctl(a->epoll_fd, EPOLL_CTL_MOD, a->listeners[i].fd, &ev);
+	}
+}
+
+static void pause_accepting(struct acceptor *a, uint64_t now, const char *why)
+{
+	if (!a->short_since)
+		log_warn("out of descriptors, connections are refused until some are closed", LOG_STR("cause", why));
+	a->short_since = now;
+	if (!a->paused_until)
+		watch_listeners(a, false);
+	a->paused_until = now + PAUSE_MS;
+}
+
+static void resume_accepting(struct acceptor *a, uint64_t now)
+{
+	if (a->paused_until && a->paused_until <= now) {
+		a->paused_until = 0;
+		watch_listeners(a, true);
+	}
+	if (!a->paused_until && a->short_since && now - a->short_since >= CALM_MS) {
+		a->short_since = 0;
+		log_info("descriptors are to be had again, connections are accepted");
+	}
+}
+
+/* The first number that clients do not get. Asked each time, since it may be changed from outside. */
+static int first_reserved(const struct acceptor *a)
+{
+	struct rlimit r;
+	rlim_t reserve = a->limits.reserve;
+	if (getrlimit(RLIMIT_NOFILE, &r) != 0 || r.rlim_cur > INT32_MAX)
+		return INT32_MAX;
+	return (int)(r.rlim_cur - (reserve > r.rlim_cur / 2 ? r.rlim_cur / 2 : reserve));
+}
+
+static void conn_new(struct acceptor *a, int fd, const struct sockaddr_storage *sa, uint64_t now)
+{
+	struct conn *c = mem_zalloc(sizeof(*c));
+	struct epoll_event ev = { .events = EPOLLIN | EPOLLRDHUP | EPOLLET, .data.ptr = c };
+	int on = 1;
+	unsigned int user_timeout = USER_TIMEOUT_MS;
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+	setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &user_timeout, sizeof(user_timeout));
+	c->fd = fd;
+	c->deadline_ms = now + a->limits.decide_ms;
+	listen_address_text(sa, c->address);
+	list_push_back(&a->undecided, &c->link);
+	a->undecided_len++;
+	if (epoll_ctl(a->epoll_fd, EPOLL_CTL_ADD, fd, &ev) != 0) {
+		log_warn("cannot watch a connection, closed it", LOG_STR("cause", strerror(errno)));
+		conn_drop(a, c);
+		return;
+	}
+	if (a->undecided_len > a->limits.max_undecided)
+		conn_drop(a, oldest(a));
+}
+
+/* What goes wrong with one connection before we have it is not the listener's trouble. */
+static bool trouble_of_one(int error)
+{
+	switch (error) {
+	case EINTR:
+	case ECONNABORTED:
+	case EPROTO:
+	case EPERM:
+	case ENETDOWN:
+	case ENOPROTOOPT:
+	case EHOSTDOWN:
+	case ENONET:
+	case EHOSTUNREACH:
+	case EOPNOTSUPP:
+	case ENETUNREACH:
+		return true;
+	default:
+		return false;
+	}
+}
+
+static void accept_batch(struct acceptor *a, int listen_fd, uint64_t now)
+{
+	int reserved = first_reserved(a);
+	for (size_t i = 0; i < ACCEPT_BATCH; i++) {
+		struct sockaddr_storage sa;
+		socklen_t len = sizeof(sa);
+		int fd = accept4(listen_fd, (struct sockaddr *)&sa, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
+		if (fd < 0) {
+			if (errno == EAGAIN || errno == EWOULDBLOCK)
+				return;
+			if (trouble_of_one(errno))
+				continue;
+			pause_accepting(a, now, strerror(errno));
+			return;
+		}
+		if (fd >= reserved) {
+			close(fd);
+			pause_accepting(a, now, "the rest is reserved");
+			continue;
+		}
+		conn_new(a, fd, &sa, now);
+	}
+}
+
+/* ---- the thread ---- */
+
+static const struct listener *as_listener(const struct acceptor *a, const void *ptr)
+{
+	const struct listener *l = ptr;
+	return l >= a->listeners && l < a->listeners + a->listeners_len ? l : NULL;
+}
+
+static int wait_ms(struct acceptor *a, uint64_t now)
+{
+	struct conn *c = oldest(a);
+	uint64_t due = c ? c->deadline_ms : UINT64_MAX;
+	if (a->paused_until && a->paused_until < due)
+		due = a->paused_until;
+	if (!a->paused_until && a->short_since && a->short_since + CALM_MS < due)
+		due = a->short_since + CALM_MS;
+	if (due == UINT64_MAX)
+		return -1;
+	return due <= now ? 0 : (int)(due - now > 60000 ? 60000 : due - now);
+}
+
+/* Returns false when asked to stop. */
+static bool handle(struct acceptor *a, const struct epoll_event *events, int len, uint64_t now)
+{
+	for (int i = 0; i < len; i++) {
+		if (events[i].data.ptr == NULL)
+			return false;
+		if (!as_listener(a, events[i].data.ptr))
+			conn_ready(a, events[i].data.ptr, events[i].events);
+	}
+	for (int i = 0; i < len; i++) {
+		const struct listener *l = as_listener(a, events[i].data.ptr);
+		if (l && !a->paused_until)
+			accept_batch(a, l->fd, now);
+	}
+	return true;
+}
+
+static void *run(void *arg)
+{
+	struct acceptor *a = arg;
+	struct epoll_event events[EVENTS_MAX];
+	uint64_t now = now_ms();
+	for (;;) {
+		int n = epoll_wait(a->epoll_fd, events, EVENTS_MAX, wait_ms(a, now));
+		now = now_ms();
+		if (!handle(a, events, n, now))
+			return NULL;
+		drop_overdue(a, now);
+		resume_accepting(a, now);
+	}
+}
+
+/* ---- lifecycle ---- */
+
+struct acceptor *acceptor_new(const struct acceptor_sinks *sinks, const struct acceptor_limits *limits)
+{
+	struct acceptor *a = mem_zalloc(sizeof(*a));
+	struct epoll_event ev = { .events = EPOLLIN, .data.ptr = NULL };
+	a->sinks = *sinks;
+	a->limits = *limits;
+	if (!a->limits.decide_ms)
+		a->limits.decide_ms = ACCEPTOR_DECIDE_MS;
+	if (!a->limits.reserve)
+		a->limits.reserve = ACCEPTOR_RESERVE;
+	if (!a->limits.max_undecided)
+		a->limits.max_undecided = 1;
+	list_init(&a->undecided);
+	a->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	a->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	ASSERT(a->epoll_fd >= 0 && a->stop_fd >= 0); /* made once, at start */
+	ASSERT(epoll_ctl(a->epoll_fd, EPOLL_CTL_ADD, a->stop_fd, &ev) == 0);
+	return a;
+}
+
+enum err acceptor_listen(struct acceptor *a, const char *url, struct errmsg *em)
+{
+	int fds[LISTEN_ADDRESSES_MAX];
+	size_t len = 0;
+	enum err e;
+	ASSERT(!a->running);
+	e = listen_on(url, fds, &len, em);
+	if (e)
+		return e;
+	a->listeners = mem_realloc(a->listeners, (a->listeners_len + len) * sizeof(*a->listeners));
+	for (size_t i = 0; i < len; i++)
+		a->listeners[a->listeners_len++].fd = fds[i];
+	return ERR_OK;
+}
+
+uint16_t acceptor_port(const struct acceptor *a, size_t i)
+{
+	return i < a->listeners_len ? listen_port_of(a->listeners[i].fd) : 0;
+}
+
+void acceptor_start(struct acceptor *a)
+{
+	ASSERT(!a->running);
+	for (size_t i = 0; i < a->listeners_len; i++) {
+		struct epoll_event ev = { .events = EPOLLIN, .data.ptr = &a->listeners[i] };
+		ASSERT(epoll_ctl(a->epoll_fd, EPOLL_CTL_ADD, a->listeners[i].fd, &ev) == 0);
+	}
+	ASSERT(pthread_create(&a->thread, NULL, run, a) == 0);
+	pthread_setname_np(a->thread, "acceptor");
+	a->running = true;
+}
+
+void acceptor_stop(struct acceptor *a)
+{
+	uint64_t one = 1;
+	struct conn *c;
+	if (a->running) {
+		ASSERT(write(a->stop_fd, &one, sizeof(one)) == sizeof(one));
+		pthread_join(a->thread, NULL);
+		a->running = false;
+	}
+	while (a->listeners_len)
+		close(a->listeners[--a->listeners_len].fd);
+	while ((c = oldest(a)))
+		conn_drop(a, c);
+}
+
+void acceptor_free(struct acceptor *a)
+{
+	if (!a)
+		return;
+	acceptor_stop(a);
+	close(a->epoll_fd);
+	close(a->stop_fd);
+	free(a->listeners);
+	free(a);
+}

@@ -1,0 +1,108 @@
+/* internal.h: what the files of peers share.
+ *
+ * One thread, the queue's, does all that concerns gRPC: it owns every field that does not say otherwise. Other threads put messages into outboxes and change the
+ * list of links, under mu, and post the wake tag; mu is never held while gRPC or a callback runs.
+ *
+ *   (N1) ops is the number of tags that gRPC has of us, but for the wake tag; the queue is shut down when it is 0 and nobody can post the wake tag.
+ *   (N2) only the queue's thread frees a link, so a link that it found under mu stays valid for it afterwards. */
+#ifndef HOLDFAST_NET_INTERNAL_H
+#define HOLDFAST_NET_INTERNAL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "acceptor.h"
+#include "base/list.h"
+#include "outbox.h"
+#include "peers.h"
+#include "rpc/rpc.h"
+
+#define PEERS_METHOD "/holdfast.internal.Peer/Stream"
+#define PEERS_MEMBER_KEY "holdfast-member"
+#define PEERS_KEEPALIVE_MS 3000         /* a stream that was silent so long is asked for a sign of life */
+#define PEERS_KEEPALIVE_TIMEOUT_MS 2000 /* which has to come within so long; also TCP's own bound for unacknowledged bytes */
+
+#define OUTBOX_OPEN_BYTES (32U << 20)   /* what may wait for a stream that is open */
+#define OUTBOX_CLOSED_BYTES (1U << 20)  /* for one that is not: what is old when the peer comes back is of no use to it */
+
+struct dial;
+struct in_request;
+
+struct link {
+	struct peers *peers;
+	member_id id;
+	char **targets; /* gRPC's form of the URLs */
+	size_t targets_len;
+
+	/* under mu */
+	struct list node;     /* in peers->links or peers->removed */
+	struct outbox outbox;
+	bool open;            /* its outbox may grow to the larger bound */
+	bool ready;           /* open and nothing under way: who puts a message must wake the thread */
+
+	/* the queue's thread */
+	struct dial *dial;    /* the stream, or the attempt at one; NULL: waits for due_ms */
+	uint64_t due_ms;
+	size_t target;        /* index of the one tried, or to be tried next */
+	size_t left;          /* targets still to be tried in this round of attempts */
+	bool refused;         /* in this round (the last one, while waiting) somebody said no, rather than nothing */
+	unsigned int failed;  /* rounds since it was open */
+	bool had_out, had_in; /* the stream to it, from it, was open since the peer was last reported lost */
+};
+
+struct peers {
+	member_id self;
+	char self_text[24]; /* decimal, for metadata */
+	struct peers_callbacks cb;
+	struct acceptor *acceptor; /* NULL before peers_listen; its thread hands descriptors to `server` */
+	pthread_t thread;
+	bool running;              /* the owner's thread */
+
+	grpc_completion_queue *cq;
+	grpc_server *server;
+	grpc_server_credentials *server_creds;
+	grpc_channel_credentials *channel_creds;
+	grpc_channel *wake_channel; /* leads nowhere */
+	grpc_call *wake_call;       /* its empty batches post wake_tag; never started */
+	struct rpc_tag wake_tag;
+	atomic_bool wake_posted;    /* whoever sets it posts the tag */
+
+	pthread_mutex_t mu;
+	struct list links, removed; /* under mu, as is the rest of this group */
+	size_t links_len;
+	bool stopping;
+
+	/* the queue's thread */
+	size_t ops;
+	uint64_t next_due_ms; /* no link that waits is due before; UINT64_MAX: none waits */
+	bool ending;          /* it has seen `stopping` */
+	bool wake_closed;     /* nobody posts the wake tag any more */
+	struct list streams_in;
+	size_t streams_in_len;
+	struct in_request *request;
+	struct rpc_tag shutdown_tag;
+	struct buf scratch;
+};
+
+uint64_t peers_now_ms(void);
+void peers_wake(struct peers *p); /* any thread */
+
+/* ---- link.c: streams that we open ---- */
+
+struct link *link_new(struct peers *p, const struct peer_address *address); /* any thread */
+bool link_same_targets(const struct link *l, const struct peer_address *address);
+void link_free(struct link *l);            /* no dial may be left */
+void links_run(struct peers *p);           /* after a wake: new links, removed ones, outboxes */
+uint64_t links_tick(struct peers *p);      /* what is due; returns when to call it next */
+void link_stream_in_opened(struct peers *p, member_id member);
+void link_stream_in_broke(struct peers *p, member_id member);
+
+/* ---- peers_in.c: streams that others open ---- */
+
+void peers_in_start(struct peers *p);
+void peers_in_adopt(void *peers, int fd, const char *address); /* the acceptor's thread */
+bool peers_in_has(const struct peers *p, member_id member);      /* its stream is open */
+void peers_in_stop(struct peers *p);
+void peers_in_free(struct peers *p); /* after the last tag */
+
+#endif

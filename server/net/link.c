@@ -1,0 +1,439 @@
+/* link.c: the stream to one peer: dialled, fed from its outbox, dialled again.
+ *
+ *       ┌────────────── due ──────────────┐   a round: each target once
+ *       ▼                                 │
+ *    DIALLING ──all targets failed──► WAITING          (dial != NULL and not open; dial == NULL)
+ *       │ ▲
+ *       │ └─────broke (a new round, at once)──┐
+ *       └──────────the peer answered───────► OPEN      (dial->open)
+ *
+ *   (K1) each attempt has a channel of its own, so gRPC's back-off and its choice of connection never stand between us and the peer: the schedule
+ *        is ours. What gRPC is left to decide is one thing, how long one connect may take.
+ *   (K2) a stream is open when the peer's initial metadata is here and names a member: not a socket, a replica has answered.
+ *   (K3) one SEND_MESSAGE is under way at most; its completion says that the stream takes more. What waits meanwhile goes in the next, together.
+ *   (K4) lost is told when a stream broke and a round failed with somebody saying no. A process that dies has its sockets closed by the kernel and its port
+ *        refuses, all within milliseconds; a peer that is slow or cut off refuses nothing, and is the business of Raft's timers. */
+#include <arpa/inet.h>
+#include <grpc/slice.h>
+#include <grpc/support/time.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "frame.h"
+#include "internal.h"
+#include "log/log.h"
+#include "url.h"
+
+#define CONNECT_MS 1000       /* TCP's handshake and HTTP/2's */
+#define REFUSED_WITHIN_MS 900 /* a connect that failed sooner did not run into CONNECT_MS: it was refused */
+#define STEADY_MS 100         /* a stream that broke sooner is not dialled again at once, or two that disagree would spin */
+#define RETRY_MS 100
+#define RETRY_LATER_MS 300    /* after RETRIES_SOON rounds */
+#define RETRIES_SOON 10
+
+struct dial {
+	struct peers *peers;
+	struct link *link; /* NULL: given up, only awaits its tags */
+	grpc_channel *channel;
+	grpc_call *call;
+	size_t pending; /* tags */
+	uint64_t started_ms, opened_ms;
+	bool open, sending;
+	struct rpc_tag answered, sent, closed;
+	grpc_byte_buffer *frame; /* while sending */
+	grpc_metadata_array initial, trailing;
+	grpc_status_code status;
+	grpc_slice details;
+};
+
+static void dial_start(struct link *l, uint64_t now);
+
+/* ---- links ---- */
+
+/* gRPC's name of an address; NULL: not a URL we know. Addresses bypass its resolver. */
+static char *target_of(const char *url)
+{
+	char host[256], port[8], text[320];
+	struct in6_addr probe;
+	if (!url_split(url, host, sizeof(host), port, sizeof(port)))
+		return NULL;
+	if (inet_pton(AF_INET6, host, &probe) == 1)
+		snprintf(text, sizeof(text), "ipv6:%%5B%s%%5D:%s", host, port);
+	else
+		snprintf(text, sizeof(text), "%s%s:%s", inet_pton(AF_INET, host, &probe) == 1 ? "ipv4:" : "dns:///", host, port);
+	return strcpy(mem_alloc(strlen(text) + 1), text);
+}
+
+static size_t targets_of(const struct peer_address *address, char ***ret)
+{
+	char **targets = mem_alloc((address->urls_len + 1) * sizeof(*targets));
+	size_t len = 0;
+	for (size_t i = 0; i < address->urls_len; i++) {
+		targets[len] = target_of(address->urls[i]);
+		if (targets[len])
+			len++;
+		else
+			log_warn("cannot use a peer's address", LOG_ID("member", address->id), LOG_STR("address", address->urls[i]));
+	}
+	*ret = targets;
+	return len;
+}
+
+static void targets_free(char **targets, size_t len)
+{
+	while (len)
+		free(targets[--len]);
+	free(targets);
+}
+
+struct link *link_new(struct peers *p, const struct peer_address *address)
+{
+	struct link *l = mem_zalloc(sizeof(*l));
+	l->peers = p;
+	l->id = address->id;
+	l->targets_len = targets_of(address, &l->targets);
+	list_init(&l->node);
+	outbox_init(&l->outbox);
+	return l;
+}
+
+bool link_same_targets(const struct link *l, const struct peer_address *address)
+{
+	char **targets;
+	size_t len = targets_of(address, &targets);
+	bool same = len == l->targets_len;
+	for (size_t i = 0; same && i < len; i++)
+		same = strcmp(targets[i], l->targets[i]) == 0;
+	targets_free(targets, len);
+	return same;
+}
+
+void link_free(struct link *l)
+{
+	ASSERT(!l->dial);
+	outbox_deinit(&l->outbox);
+	targets_free(l->targets, l->targets_len);
+	free(l);
+}
+
+static void link_wait(struct link *l, uint64_t now, uint64_t ms)
+{
+	l->due_ms = now + ms;
+	if (l->due_ms < l->peers->next_due_ms)
+		l->peers->next_due_ms = l->due_ms;
+}
+
+static void tell_lost(struct link *l)
+{
+	struct peers *p = l->peers;
+	l->had_out = l->had_in = false;
+	log_warn("lost a peer, trying to reach it", LOG_ID("member", l->id), LOG_STR("address", l->targets[l->target]));
+	if (!p->ending)
+		p->cb.lost(p->cb.ctx, l->id);
+}
+
+/* All targets have been tried in vain. */
+static void round_failed(struct link *l, uint64_t now)
+{
+	if (l->failed++ == RETRIES_SOON)
+		log_warn("cannot reach a peer, still trying", LOG_ID("member", l->id), LOG_STR("address", l->targets[l->target]),
+			 LOG_STR("cause", l->refused ? "refused" : "no answer"));
+	if (l->refused && (l->had_out || (l->had_in && !peers_in_has(l->peers, l->id))))
+		tell_lost(l);
+	l->left = l->targets_len;
+	link_wait(l, now, l->failed > RETRIES_SOON ? RETRY_LATER_MS : RETRY_MS);
+}
+
+/* The stream ended, or never began. */
+static void link_down(struct link *l, const struct dial *d, uint64_t now)
+{
+	bool steady = d->open && now - d->opened_ms >= STEADY_MS;
+	pthread_mutex_lock(&l->peers->mu);
+	l->open = l->ready = false;
+	outbox_trim(&l->outbox, OUTBOX_CLOSED_BYTES);
+	pthread_mutex_unlock(&l->peers->mu);
+	l->dial = NULL;
+	if (d->open) {
+		l->left = l->targets_len;
+		l->refused = !steady;
+		l->failed = 0;
+	} else {
+		l->left--;
+		l->refused = l->refused || now - d->started_ms < REFUSED_WITHIN_MS;
+	}
+	if (steady) {
+		dial_start(l, now);
+	} else if (d->open) {
+		round_failed(l, now);
+	} else if (l->left) {
+		l->target = (l->target + 1) % l->targets_len;
+		dial_start(l, now);
+	} else {
+		l->target = (l->target + 1) % l->targets_len;
+		round_failed(l, now);
+	}
+}
+
+static void link_up(struct link *l, uint64_t now)
+{
+	l->dial->open = true;
+	l->dial->opened_ms = now;
+	l->had_out = true;
+	l->failed = 0;
+	log_info("connected to a peer", LOG_ID("member", l->id), LOG_STR("address", l->targets[l->target]));
+	pthread_mutex_lock(&l->peers->mu);
+	l->open = true;
+	pthread_mutex_unlock(&l->peers->mu);
+}
+
+/* ---- the stream ---- */
+
+static void dial_op(struct dial *d, const grpc_op *ops, size_t len, struct rpc_tag *tag)
+{
+	d->pending++;
+	d->peers->ops++;
+	rpc_start(d->call, ops, len, tag);
+}
+
+static void dial_tag_back(struct dial *d)
+{
+	d->peers->ops--;
+	if (--d->pending)
+		return;
+	ASSERT(!d->link && !d->frame);
+	grpc_call_unref(d->call);
+	grpc_channel_destroy(d->channel);
+	grpc_metadata_array_destroy(&d->initial);
+	grpc_metadata_array_destroy(&d->trailing);
+	grpc_slice_unref(d->details);
+	free(d);
+}
+
+/* Sends what waits, as much as fits into one frame. */
+static void pump(struct link *l)
+{
+	struct dial *d = l->dial;
+	struct list items;
+	grpc_op op = { .op = GRPC_OP_SEND_MESSAGE };
+	if (!d || !d->open || d->sending)
+		return;
+	list_init(&items);
+	pthread_mutex_lock(&l->peers->mu);
+	outbox_take(&l->outbox, &items, FRAME_BYTES);
+	l->ready = list_empty(&items);
+	pthread_mutex_unlock(&l->peers->mu);
+	if (list_empty(&items))
+		return;
+	d->frame = frame_pack_take(&items);
+	d->sending = true;
+	op.data.send_message.send_message = d->frame;
+	dial_op(d, &op, 1, &d->sent);
+}
+
+static void on_sent(struct rpc_tag *tag, bool ok)
+{
+	struct dial *d = CONTAINER_OF(tag, struct dial, sent);
+	grpc_byte_buffer_destroy(d->frame);
+	d->frame = NULL;
+	d->sending = false;
+	if (ok && d->link)
+		pump(d->link);
+	dial_tag_back(d); /* when it failed, closed comes too */
+}
+
+static void on_answered(struct rpc_tag *tag, bool ok)
+{
+	struct dial *d = CONTAINER_OF(tag, struct dial, answered);
+	struct slice member;
+	if (ok && d->link && rpc_metadata_find(&d->initial, PEERS_MEMBER_KEY, &member)) {
+		link_up(d->link, peers_now_ms());
+		pump(d->link);
+	}
+	dial_tag_back(d);
+}
+
+static void on_closed(struct rpc_tag *tag, bool ok)
+{
+	struct dial *d = CONTAINER_OF(tag, struct dial, closed);
+	struct link *l = d->link;
+	(void)ok; /* always */
+	if (l) {
+		d->link = NULL;
+		log_debug("a stream to a peer ended", LOG_ID("member", l->id), LOG_U64("status", (uint64_t)d->status), LOG_SLICE("details", rpc_view(&d->details)));
+		link_down(l, d, peers_now_ms());
+	}
+	dial_tag_back(d);
+}
+
+static void dial_cancel(struct link *l)
+{
+	struct dial *d = l->dial;
+	if (!d)
+		return;
+	l->dial = NULL;
+	d->link = NULL;
+	grpc_call_cancel(d->call, NULL);
+}
+
+static grpc_arg arg(char *key, int value)
+{
+	return (grpc_arg){ .type = GRPC_ARG_INTEGER, .key = key, .value.integer = value };
+}
+
+/* Proxies, service configurations from the DNS and retries are for other worlds; each would cost time or buffer what we send. */
+static grpc_channel *channel_new(const struct peers *p, const char *target)
+{
+	grpc_arg args[] = {
+		arg(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1),
+		arg(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100),
+		arg(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, CONNECT_MS), /* in truth the connect's time-out */
+		arg(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 300),
+		arg(GRPC_ARG_KEEPALIVE_TIME_MS, PEERS_KEEPALIVE_MS),
+		arg(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, PEERS_KEEPALIVE_TIMEOUT_MS),
+		arg(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0),
+		arg(GRPC_ARG_ENABLE_RETRIES, 0),
+		arg(GRPC_ARG_ENABLE_HTTP_PROXY, 0),
+		arg(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1),
+		arg(GRPC_ARG_ENABLE_CHANNELZ, 0),
+		arg(GRPC_ARG_MAX_CHANNEL_TRACE_EVENT_MEMORY_PER_NODE, 0),
+	};
+	grpc_channel_args all = { .num_args = sizeof(args) / sizeof(args[0]), .args = args };
+	return grpc_channel_create(target, p->channel_creds, &all);
+}
+
+static void dial_start(struct link *l, uint64_t now)
+{
+	struct peers *p = l->peers;
+	struct dial *d = mem_zalloc(sizeof(*d));
+	grpc_metadata self = { .key = rpc_slice_static(PEERS_MEMBER_KEY), .value = rpc_slice_static(p->self_text) };
+	grpc_op begin[2] = { { .op = GRPC_OP_SEND_INITIAL_METADATA }, { .op = GRPC_OP_RECV_INITIAL_METADATA } };
+	grpc_op end = { .op = GRPC_OP_RECV_STATUS_ON_CLIENT };
+	l->dial = d;
+	l->due_ms = UINT64_MAX;
+	d->peers = p;
+	d->link = l;
+	d->started_ms = now;
+	d->answered.fn = on_answered;
+	d->sent.fn = on_sent;
+	d->closed.fn = on_closed;
+	d->details = grpc_empty_slice();
+	grpc_metadata_array_init(&d->initial);
+	grpc_metadata_array_init(&d->trailing);
+	d->channel = channel_new(p, l->targets[l->target]);
+	d->call = grpc_channel_create_call(d->channel, NULL, GRPC_PROPAGATE_DEFAULTS, p->cq, rpc_slice_static(PEERS_METHOD), NULL,
+					   gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
+	ASSERT(d->call);
+	begin[0].data.send_initial_metadata.count = 1;
+	begin[0].data.send_initial_metadata.metadata = &self;
+	begin[1].data.recv_initial_metadata.recv_initial_metadata = &d->initial;
+	end.data.recv_status_on_client.trailing_metadata = &d->trailing;
+	end.data.recv_status_on_client.status = &d->status;
+	end.data.recv_status_on_client.status_details = &d->details;
+	dial_op(d, begin, 2, &d->answered);
+	dial_op(d, &end, 1, &d->closed);
+}
+
+/* ---- all links ---- */
+
+/* Who waits since its round failed dials again; who is new dials for the first time. */
+static void dial_if_due(struct link *l, uint64_t now)
+{
+	if (l->dial || !l->targets_len)
+		return;
+	if (l->due_ms > now) {
+		if (l->due_ms < l->peers->next_due_ms)
+			l->peers->next_due_ms = l->due_ms;
+		return;
+	}
+	l->left = l->targets_len;
+	l->refused = false;
+	dial_start(l, now);
+}
+
+static size_t copy_links(struct peers *p, struct link *ret[PEERS_MAX])
+{
+	size_t len = 0;
+	pthread_mutex_lock(&p->mu);
+	LIST_FOR_EACH(n, &p->links)
+		ret[len++] = CONTAINER_OF(n, struct link, node);
+	pthread_mutex_unlock(&p->mu);
+	return len;
+}
+
+static void bury_removed(struct peers *p)
+{
+	for (;;) {
+		struct list *n;
+		pthread_mutex_lock(&p->mu);
+		n = list_pop_front(&p->removed);
+		pthread_mutex_unlock(&p->mu);
+		if (!n)
+			return;
+		dial_cancel(CONTAINER_OF(n, struct link, node));
+		link_free(CONTAINER_OF(n, struct link, node));
+	}
+}
+
+void links_run(struct peers *p)
+{
+	struct link *links[PEERS_MAX];
+	size_t len;
+	uint64_t now = peers_now_ms();
+	bury_removed(p);
+	len = copy_links(p, links);
+	for (size_t i = 0; i < len; i++) {
+		dial_if_due(links[i], now);
+		pump(links[i]);
+	}
+}
+
+uint64_t links_tick(struct peers *p)
+{
+	struct link *links[PEERS_MAX];
+	size_t len;
+	uint64_t now;
+	if (p->next_due_ms == UINT64_MAX)
+		return UINT64_MAX;
+	now = peers_now_ms();
+	if (now < p->next_due_ms)
+		return p->next_due_ms - now;
+	p->next_due_ms = UINT64_MAX;
+	len = copy_links(p, links);
+	for (size_t i = 0; i < len; i++)
+		dial_if_due(links[i], now);
+	return p->next_due_ms == UINT64_MAX ? UINT64_MAX : p->next_due_ms - now;
+}
+
+/* ---- what streams from the peer tell ---- */
+
+static struct link *find(struct peers *p, member_id member)
+{
+	struct link *links[PEERS_MAX];
+	size_t len = copy_links(p, links);
+	for (size_t i = 0; i < len; i++) {
+		if (links[i]->id == member)
+			return links[i];
+	}
+	return NULL;
+}
+
+/* Who has just reached us can be reached, most likely. */
+void link_stream_in_opened(struct peers *p, member_id member)
+{
+	struct link *l = find(p, member);
+	if (!l)
+		return;
+	l->had_in = true;
+	if (!l->dial)
+		link_wait(l, peers_now_ms(), 0);
+}
+
+/* When our own stream is open or being dialled, its fate decides. */
+void link_stream_in_broke(struct peers *p, member_id member)
+{
+	struct link *l = find(p, member);
+	if (l && !l->dial && l->refused && l->had_in)
+		tell_lost(l);
+}

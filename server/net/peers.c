@@ -1,0 +1,248 @@
+/* peers.c: the set of peers, the thread that serves them, and its end.
+ *
+ * The end: the acceptor first; then, on the queue's thread, every dial is cancelled and the server shut down; when the last tag is back and nobody can post the
+ * wake tag any more, the queue is shut down, and with it the thread. */
+#include "peers.h"
+
+#include <grpc/grpc_security.h>
+#include <grpc/support/time.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "base/mem.h"
+#include "frame.h"
+#include "internal.h"
+#include "log/log.h"
+
+#define RESERVE 16 /* descriptors that not even peers get: for files */
+#define UNDECIDED_MAX 64
+
+uint64_t peers_now_ms(void)
+{
+	struct timespec ts;
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
+}
+
+/* ---- the thread ---- */
+
+void peers_wake(struct peers *p)
+{
+	if (!atomic_exchange(&p->wake_posted, true))
+		rpc_start(p->wake_call, NULL, 0, &p->wake_tag);
+}
+
+static void remove_all_locked(struct peers *p)
+{
+	struct list *n;
+	while ((n = list_pop_front(&p->links)))
+		list_push_back(&p->removed, n);
+	p->links_len = 0;
+}
+
+static void on_wake(struct rpc_tag *tag, bool ok)
+{
+	struct peers *p = CONTAINER_OF(tag, struct peers, wake_tag);
+	bool stopping;
+	(void)ok;
+	/* Before looking: what is put in afterwards posts the tag anew. */
+	atomic_store(&p->wake_posted, false);
+	pthread_mutex_lock(&p->mu);
+	stopping = p->stopping;
+	if (stopping)
+		remove_all_locked(p);
+	pthread_mutex_unlock(&p->mu);
+	if (stopping && !p->ending) {
+		p->ending = true;
+		peers_in_stop(p);
+	}
+	links_run(p);
+	/* Taken for good, so that nobody posts it. When somebody was faster, it comes once more. */
+	if (stopping)
+		p->wake_closed = !atomic_exchange(&p->wake_posted, true);
+}
+
+static void *run(void *arg)
+{
+	struct peers *p = arg;
+	bool shut = false;
+	for (;;) {
+		uint64_t wait = links_tick(p);
+		if (rpc_run(p->cq, wait == UINT64_MAX ? gpr_inf_future(GPR_CLOCK_MONOTONIC) : rpc_in_ms(wait)) == RPC_SHUTDOWN)
+			return NULL;
+		if (p->ending && p->wake_closed && p->ops == 0 && !shut) {
+			shut = true;
+			grpc_completion_queue_shutdown(p->cq);
+		}
+	}
+}
+
+/* ---- lifecycle ---- */
+
+struct peers *peers_new(member_id self, const struct peers_callbacks *cb)
+{
+	struct peers *p = mem_zalloc(sizeof(*p));
+	grpc_init();
+	p->self = self;
+	snprintf(p->self_text, sizeof(p->self_text), "%" PRIu64, self);
+	p->cb = *cb;
+	p->next_due_ms = UINT64_MAX;
+	pthread_mutex_init(&p->mu, NULL);
+	list_init(&p->links);
+	list_init(&p->removed);
+	p->cq = grpc_completion_queue_create_for_next(NULL);
+	p->channel_creds = grpc_insecure_credentials_create();
+	p->wake_channel = grpc_lame_client_channel_create("wake", GRPC_STATUS_UNAVAILABLE, "never used");
+	p->wake_call = grpc_channel_create_call(p->wake_channel, NULL, GRPC_PROPAGATE_DEFAULTS, p->cq, rpc_slice_static("/wake"), NULL,
+						gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
+	p->wake_tag.fn = on_wake;
+	peers_in_start(p);
+	ASSERT(pthread_create(&p->thread, NULL, run, p) == 0);
+	pthread_setname_np(p->thread, "peers");
+	p->running = true;
+	return p;
+}
+
+enum err peers_listen(struct peers *p, const char *const *urls, size_t len, struct errmsg *em)
+{
+	struct acceptor_sinks sinks = { .ctx = p, .http2 = peers_in_adopt };
+	struct acceptor_limits limits = { .max_undecided = UNDECIDED_MAX, .reserve = RESERVE };
+	ASSERT(!p->acceptor);
+	p->acceptor = acceptor_new(&sinks, &limits);
+	for (size_t i = 0; i < len; i++) {
+		enum err e = acceptor_listen(p->acceptor, urls[i], em);
+		if (e)
+			return e;
+	}
+	acceptor_start(p->acceptor);
+	return ERR_OK;
+}
+
+uint16_t peers_port(const struct peers *p, size_t i)
+{
+	return p->acceptor ? acceptor_port(p->acceptor, i) : 0;
+}
+
+void peers_stop(struct peers *p)
+{
+	if (!p->running)
+		return;
+	if (p->acceptor)
+		acceptor_stop(p->acceptor);
+	pthread_mutex_lock(&p->mu);
+	p->stopping = true;
+	pthread_mutex_unlock(&p->mu);
+	peers_wake(p);
+	pthread_join(p->thread, NULL);
+	p->running = false;
+}
+
+void peers_free(struct peers *p)
+{
+	if (!p)
+		return;
+	peers_stop(p);
+	acceptor_free(p->acceptor);
+	peers_in_free(p);
+	ASSERT(list_empty(&p->links) && list_empty(&p->removed));
+	grpc_call_unref(p->wake_call);
+	grpc_channel_destroy(p->wake_channel);
+	grpc_channel_credentials_release(p->channel_creds);
+	grpc_completion_queue_destroy(p->cq);
+	pthread_mutex_destroy(&p->mu);
+	free(p);
+	grpc_shutdown_blocking();
+}
+
+/* ---- the set ---- */
+
+static struct link *find_locked(struct peers *p, member_id id)
+{
+	LIST_FOR_EACH(n, &p->links) {
+		struct link *l = CONTAINER_OF(n, struct link, node);
+		if (l->id == id)
+			return l;
+	}
+	return NULL;
+}
+
+static bool listed(const struct peer_address *list, size_t len, member_id id)
+{
+	for (size_t i = 0; i < len; i++) {
+		if (list[i].id == id)
+			return true;
+	}
+	return false;
+}
+
+static void remove_locked(struct peers *p, struct link *l)
+{
+	list_remove(&l->node);
+	list_push_back(&p->removed, &l->node);
+	l->open = l->ready = false;
+	p->links_len--;
+}
+
+/* A peer that moved gets a new link, and what waited for it goes there. */
+static void set_one_locked(struct peers *p, const struct peer_address *address)
+{
+	struct link *old = find_locked(p, address->id), *l;
+	if (old && link_same_targets(old, address))
+		return;
+	if (!old && p->links_len >= PEERS_MAX) {
+		log_error("too many peers, one is left out", LOG_ID("member", address->id));
+		return;
+	}
+	l = link_new(p, address);
+	if (old) {
+		outbox_move(&l->outbox, &old->outbox);
+		remove_locked(p, old);
+	}
+	list_push_back(&p->links, &l->node);
+	p->links_len++;
+}
+
+void peers_set(struct peers *p, const struct peer_address *list, size_t len)
+{
+	bool stopping;
+	pthread_mutex_lock(&p->mu);
+	stopping = p->stopping;
+	if (!stopping) {
+		LIST_FOR_EACH_SAFE(n, tmp, &p->links) {
+			struct link *l = CONTAINER_OF(n, struct link, node);
+			if (!listed(list, len, l->id))
+				remove_locked(p, l);
+		}
+		for (size_t i = 0; i < len; i++) {
+			if (list[i].id != p->self)
+				set_one_locked(p, &list[i]);
+		}
+	}
+	pthread_mutex_unlock(&p->mu);
+	if (!stopping)
+		peers_wake(p);
+}
+
+void peers_send(struct peers *p, member_id to, struct buf *bytes, bool bulk)
+{
+	struct link *l;
+	bool wake = false;
+	if (bytes->len > FRAME_MESSAGE_MAX) {
+		log_error("a message to a peer is too large, dropped it", LOG_ID("member", to), LOG_U64("bytes", bytes->len));
+		buf_free(bytes);
+		return;
+	}
+	pthread_mutex_lock(&p->mu);
+	l = p->stopping ? NULL : find_locked(p, to);
+	if (l) {
+		outbox_put_take(&l->outbox, bytes, bulk, l->open ? OUTBOX_OPEN_BYTES : OUTBOX_CLOSED_BYTES);
+		wake = l->ready;
+		l->ready = false; /* one wake is enough */
+	}
+	pthread_mutex_unlock(&p->mu);
+	if (wake)
+		peers_wake(p);
+	buf_free(bytes); /* of nobody's, if any is left */
+}
