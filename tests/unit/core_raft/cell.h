@@ -104,7 +104,8 @@ struct node {
 
 struct truth_entry { /* what is committed at an index, for ever */
 	raft_term term;
-	uint64_t chain; /* sums up all entries up to it */
+	raft_term by_term; /* of the leader that first committed it */
+	uint64_t chain;    /* sums up all entries up to it */
 };
 
 struct seen_entry { /* every entry that ever existed, to hold log matching against */

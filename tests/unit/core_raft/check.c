@@ -65,7 +65,7 @@ raft_index check_committed(const struct cell *c)
 	return c->truth_len ? c->truth_len - 1 : 0;
 }
 
-static void truth_add(struct cell *c, const struct raft_entry *e)
+static void truth_add(struct cell *c, const struct raft_entry *e, raft_term by_term)
 {
 	if (c->truth_len == 0) {
 		GROW(c->truth, c->truth_len, c->truth_cap);
@@ -73,7 +73,7 @@ static void truth_add(struct cell *c, const struct raft_entry *e)
 	}
 	ASSERT(e->index == c->truth_len);
 	GROW(c->truth, c->truth_len, c->truth_cap);
-	c->truth[c->truth_len] = (struct truth_entry){ e->term, check_chain_next(c->truth[c->truth_len - 1].chain, e) };
+	c->truth[c->truth_len] = (struct truth_entry){ e->term, by_term, check_chain_next(c->truth[c->truth_len - 1].chain, e) };
 	c->truth_len++;
 }
 
@@ -273,7 +273,7 @@ static bool durable_on_majority(struct cell *c, const struct cell_members *m, ra
 	return have > voters / 2;
 }
 
-static void check_first_commit(struct cell *c, struct node *n, raft_index index) /* (S6) */
+static raft_term check_first_commit(struct cell *c, struct node *n, raft_index index) /* (S6) */
 {
 	const struct raft_entry *e = disk_queued_entry(&n->disk, index);
 	raft_term term = raft_current_term(n->raft);
@@ -287,6 +287,7 @@ static void check_first_commit(struct cell *c, struct node *n, raft_index index)
 	CHECK(c,
 	      durable_on_majority(c, &n->members_before, index, e->term) || durable_on_majority(c, &n->sm.members, index, e->term),
 	      "%u: commits %llu, which is not durable on a majority", (unsigned)n->id, U(index));
+	return e->term;
 }
 
 void check_commit(struct cell *c, struct node *n)
@@ -295,12 +296,13 @@ void check_commit(struct cell *c, struct node *n)
 
 	CHECK(c, commit >= n->last_commit, "%u: the commit index goes back", (unsigned)n->id);
 	if (commit > check_committed(c)) {
-		check_first_commit(c, n, commit);
+		raft_term by_term = check_first_commit(c, n, commit);
+
 		while (check_committed(c) < commit) {
 			const struct raft_entry *e = disk_queued_entry(&n->disk, check_committed(c) + 1);
 
 			CHECK(c, e, "%u: commits an entry and does not have it", (unsigned)n->id);
-			truth_add(c, e);
+			truth_add(c, e, by_term);
 		}
 	}
 	for (raft_index i = n->last_commit + 1; i <= commit; i++) {
@@ -322,11 +324,13 @@ void check_applied(struct cell *c, struct node *n, const struct raft_entry *e) /
 
 static void check_complete(struct cell *c, struct node *n) /* (S4) */
 {
+	raft_term term = raft_current_term(n->raft);
+
 	/* Votes may come in late: what a later leader committed meanwhile is not asked of this one. */
-	for (raft_index i = n->disk.snapshot.id.index + 1; i <= check_committed(c) && c->truth[i].term < raft_current_term(n->raft); i++)
+	for (raft_index i = n->disk.snapshot.id.index + 1; i <= check_committed(c) && c->truth[i].by_term < term; i++)
 		CHECK(c, disk_queued_term_at(&n->disk, i) == c->truth[i].term,
-		      "%u: leads in term %llu and lacks the committed entry %llu/%llu", (unsigned)n->id,
-		      U(raft_current_term(n->raft)), U(i), U(c->truth[i].term));
+		      "%u: leads in term %llu and lacks the committed entry %llu/%llu", (unsigned)n->id, U(term), U(i),
+		      U(c->truth[i].term));
 }
 
 void check_step(struct cell *c, struct node *n)

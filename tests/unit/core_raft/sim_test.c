@@ -24,6 +24,7 @@ struct sim {
 	struct cell *c;
 	struct rng rng;       /* apart from the cell's, so that a story stays the same when the cell draws once more */
 	uint32_t crash, start, pause, cut, heal, snapshot, lost, transfer, members, weather; /* chances a step, in millionths */
+	time_ms stride;       /* a step takes up to this much longer than it must: much happens at once, and faults are far apart in events */
 	uint64_t next_value;
 	bool faults;
 };
@@ -338,6 +339,8 @@ static void step(struct sim *s)
 
 	if (next > at_most)
 		next = at_most;
+	if (s->faults && s->stride)
+		next = next > c->now ? next + rng_below(&s->rng, s->stride) : c->now + rng_below(&s->rng, s->stride);
 	if (next > c->now)
 		c->now = next;
 	if (batch)
@@ -389,6 +392,7 @@ static void choose_fortune(struct sim *s)
 	s->transfer = chance(s, 700000) ? 0 : 5000;
 	s->members = chance(s, 600000) ? 0 : 30000;
 	s->weather = 8000;
+	s->stride = chance(s, 400000) ? 0 : rng_between(&s->rng, 1, 150);
 	change_weather(s);
 }
 
