@@ -1,0 +1,117 @@
+/* check_end.c: what must become good once nothing is wrong any more.
+ *
+ *   healed + 5 s    there is one leader, everybody follows it and serves
+ *   the end         everybody goes on to work; then clients let go: every call was answered, every lock is free, every lease that nobody kept
+ *                   alive has ended, all replicas have applied all and have equal states; and what had to happen in the run did happen */
+#include "sim.h"
+
+#include "core/lease/lease.h"
+
+static void check_leader(struct world *w)
+{
+	uint32_t leaders = 0;
+	member_id leader = 0;
+
+	for (uint32_t i = 0; i < w->config.replicas; i++) {
+		struct replica *r = &w->replicas[i];
+
+		CHECK(w, "liveness", r->up, "%s is down", r->name);
+		if (r->leads) {
+			leaders++;
+			leader = r->member;
+		}
+	}
+	CHECK(w, "liveness", leaders == 1, "%u leaders, long after everything was healed", leaders);
+	for (uint32_t i = 0; i < w->config.replicas; i++) {
+		struct core_status s;
+
+		core_status(w->replicas[i].core, &s);
+		CHECK(w, "liveness", s.leader == leader, "%s follows nobody, or another", w->replicas[i].name);
+		CHECK(w, "liveness", s.serving, "%s does not serve", w->replicas[i].name);
+	}
+}
+
+static void check_clients(struct world *w)
+{
+	for (uint32_t i = 0; i < w->config.clients; i++) {
+		const struct client *c = &w->clients[i];
+
+		for (unsigned s = 0; s < SLOT_COUNT; s++)
+			CHECK(w, "liveness", c->slot[s] == 0, "client %u still waits for its %s, asked at %llu ms", i,
+			      op_names[op_get(w, c->slot[s])->kind], (unsigned long long)(op_get(w, c->slot[s])->sent / SIM_MS));
+		CHECK(w, "liveness", c->lease == 0, "client %u still has a session", i);
+	}
+}
+
+/* A lease that a Lock call had made for itself lives for a minute when nobody knows of it. */
+static uint32_t long_leases(const struct world *w)
+{
+	uint32_t n = 0;
+
+	for (size_t i = 0; i < w->leases.len; i++) {
+		const struct lease_info *l = &w->leases.at[i];
+
+		n += l->exists && l->ttl >= 60;
+		CHECK((struct world *)(uintptr_t)w, "liveness", !l->exists || l->ttl >= 60, "lease %llx of %lld s still lives, nobody keeps it alive",
+		      (unsigned long long)l->id, (long long)l->ttl);
+	}
+	return n;
+}
+
+static void check_replicas(struct world *w)
+{
+	const struct state *st = referee_state(w->referee);
+
+	for (uint32_t i = 0; i < w->config.replicas; i++) {
+		struct replica *r = &w->replicas[i];
+		struct core_status s;
+
+		core_check(r->core);
+		core_status(r->core, &s);
+		CHECK(w, "liveness", s.applied == st->applied.index, "%s has applied %llu of %llu", r->name, (unsigned long long)s.applied,
+		      (unsigned long long)st->applied.index);
+		CHECK(w, "P10", state_hash(core_state(r->core)) == state_hash(st), "%s ends with another state", r->name);
+		CHECK(w, "liveness", s.waiters == 0 && s.pending == 0, "%s still has %llu waiters and %llu calls", r->name, (unsigned long long)s.waiters,
+		      (unsigned long long)s.pending);
+	}
+}
+
+/* A run in which nothing went wrong proves nothing, nor one in which nobody got anything done. */
+static void check_worth(struct world *w)
+{
+	const struct totals *t = &w->totals;
+
+	if (w->opts.seconds < 40)
+		return;
+	CHECK(w, "worth", t->crashes > 0 && t->elections > 1, "%llu crashes, %llu elections: too quiet", (unsigned long long)t->crashes,
+	      (unsigned long long)t->elections);
+	CHECK(w, "worth", w->config.replicas == 1 || (t->partitions > 0 && t->leader_changes > 1), "%llu partitions, %llu changes of the leader: too quiet",
+	      (unsigned long long)t->partitions, (unsigned long long)t->leader_changes);
+	CHECK(w, "worth", t->grants > 0 && t->hand_overs > 0 && t->writes > 0 && t->reads > 0 && t->keep_alives > 0,
+	      "%llu grants, %llu hand-overs, %llu writes, %llu reads, %llu keep-alives", (unsigned long long)t->grants,
+	      (unsigned long long)t->hand_overs, (unsigned long long)t->writes, (unsigned long long)t->reads, (unsigned long long)t->keep_alives);
+}
+
+void check_phase(struct world *w, uint64_t phase)
+{
+	if (phase == PHASE_LEADER_DUE) {
+		check_leader(w);
+		w->writes_at_leader_due = w->totals.writes;
+		w->grants_at_leader_due = w->totals.grants;
+	}
+	if (phase == PHASE_DRAIN) {
+		CHECK(w, "liveness", w->totals.writes > w->writes_at_leader_due, "nobody can write, long after everything was healed");
+		CHECK(w, "liveness", w->totals.grants > w->grants_at_leader_due, "nobody can lock, long after everything was healed");
+	}
+}
+
+void check_end(struct world *w)
+{
+	uint32_t left = long_leases(w);
+
+	check_leader(w);
+	check_clients(w);
+	CHECK(w, "liveness", check_lock_left(w) <= left, "%u contenders are left in queues", check_lock_left(w));
+	check_replicas(w);
+	check_worth(w);
+}

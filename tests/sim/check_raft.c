@@ -1,0 +1,259 @@
+/* check_raft.c: what consensus must never do, seen from outside by one who sees all replicas and all disks.
+ *
+ *   election safety       one leader a term
+ *   log matching          an index and a term name one entry, and one entry before it
+ *   leader completeness   who is elected has all that was ever committed
+ *   commitment            what anybody takes for committed is on the disks of a quorum, with that term
+ *   state machine safety  all apply the same entry at the same index, and have equal states after it (P10)
+ *   promises              a vote and an acknowledgement leave only when what they say is on disk (P8) */
+#include "sim.h"
+
+#include "base/hash.h"
+#include "core/command.h"
+#include "core/wire.h"
+
+static uint64_t content_of(const struct raft_entry *e)
+{
+	return hash64(e->kind, e->data, e->len) | 1;
+}
+
+/* ---- entries ---- */
+
+static void note_entry(struct replica *r, const struct raft_entry *e)
+{
+	struct world *w = r->w;
+	const struct raft_entry *prev = dlog_at(&r->log, e->index - 1);
+	uint64_t content = content_of(e);
+	uint64_t key = hash64_u64(hash64_u64(1, e->index), e->term);
+	void *known = map64_put(&w->seen, key, (void *)(uintptr_t)content);
+
+	CHECK(w, "log matching", !known || (uint64_t)(uintptr_t)known == content, "%s: entry %llu of term %llu differs from another's", r->name,
+	      (unsigned long long)e->index, (unsigned long long)e->term);
+	if (prev) {
+		known = map64_put(&w->seen, key ^ 1, (void *)(uintptr_t)(prev->term + 1));
+		CHECK(w, "log matching", !known || (raft_term)(uintptr_t)known == prev->term + 1,
+		      "%s: entry %llu of term %llu follows another entry than elsewhere", r->name, (unsigned long long)e->index,
+		      (unsigned long long)e->term);
+	}
+	if (!known) {
+		known = map64_put(&w->contents, content, (void *)(uintptr_t)e->term);
+		w->totals.anew += e->len > 0 && known && (raft_term)(uintptr_t)known != e->term;
+	}
+}
+
+void check_taken(struct replica *r, const struct core_write *wr)
+{
+	if (wr->truncate_from && wr->truncate_from < dlog_end(&r->log))
+		dlog_cut(&r->log, wr->truncate_from);
+	for (size_t i = 0; i < wr->entries_len; i++) {
+		struct raft_entry *e = wr->entries[i];
+
+		if (e->index > dlog_end(&r->log)) /* behind an installed snapshot */
+			dlog_clear(&r->log, e->index);
+		CHECK(r->w, "raft", e->index == dlog_end(&r->log), "%s: writes entry %llu where %llu is due", r->name, (unsigned long long)e->index,
+		      (unsigned long long)dlog_end(&r->log));
+		dlog_append(&r->log, e);
+		note_entry(r, e);
+	}
+}
+
+/* ---- commitment ---- */
+
+static bool has_durably(const struct replica *r, raft_index index, raft_term term)
+{
+	const struct raft_entry *e = dlog_at(&r->disk.log, index);
+
+	return e ? e->term == term : r->disk.snapshot && r->disk.snapshot->id.index >= index;
+}
+
+static void newly_committed(struct replica *r, struct raft_entry *e)
+{
+	struct world *w = r->w;
+	struct command cmd;
+	uint32_t n = 0;
+	uint64_t content = content_of(e);
+
+	for (uint32_t i = 0; i < w->config.replicas; i++)
+		n += has_durably(&w->replicas[i], e->index, e->term);
+	CHECK(w, "P8", 2 * n > w->config.replicas, "%s takes entry %llu of term %llu for committed, which %u of %u have on disk", r->name,
+	      (unsigned long long)e->index, (unsigned long long)e->term, n, w->config.replicas);
+	if (e->kind == RAFT_ENTRY_COMMAND && command_parse(raft_entry_data(e), &cmd) && cmd.origin_call != 0)
+		CHECK(w, "P9", !map64_put(&w->committed_once, content, w), "command %llu of member %llx is committed twice, at %llu too",
+		      (unsigned long long)cmd.origin_call, (unsigned long long)cmd.origin_member, (unsigned long long)e->index);
+	*SIM_PUSH(&w->log) = (struct committed){ .term = e->term, .content = content, .entry = raft_entry_ref(e) };
+}
+
+static void note_commit(struct replica *r, raft_index to)
+{
+	struct world *w = r->w;
+
+	CHECK(w, "raft", to >= r->noted_commit, "%s: the commit index falls to %llu", r->name, (unsigned long long)to);
+	for (raft_index i = r->noted_commit + 1; i <= to; i++) {
+		struct raft_entry *e = dlog_at(&r->log, i);
+
+		CHECK(w, "raft", e, "%s: takes entry %llu for committed, which it does not have", r->name, (unsigned long long)i);
+		if (i > w->log.len)
+			newly_committed(r, e);
+		CHECK(w, "state machine safety", w->log.at[i - 1].term == e->term && w->log.at[i - 1].content == content_of(e),
+		      "%s: commits another entry at %llu: term %llu instead of %llu", r->name, (unsigned long long)i, (unsigned long long)e->term,
+		      (unsigned long long)w->log.at[i - 1].term);
+	}
+	r->noted_commit = to;
+}
+
+static void note_applied(struct replica *r)
+{
+	struct world *w = r->w;
+	const struct state *st = core_state(r->core);
+	raft_index to = st->applied.index;
+
+	CHECK(w, "raft", to >= r->noted_applied, "%s: what is applied falls to %llu", r->name, (unsigned long long)to);
+	CHECK(w, "raft", to <= r->noted_commit, "%s: applies entry %llu, which is not committed", r->name, (unsigned long long)to);
+	CHECK(w, "P11", st->revision >= r->noted_revision, "%s: its revision falls to %lld", r->name, (long long)st->revision);
+	for (raft_index i = referee_state(w->referee)->applied.index + 1; i <= to; i++) {
+		referee_apply(w->referee, w->log.at[i - 1].entry);
+		w->log.at[i - 1].state_hash = state_hash(referee_state(w->referee));
+	}
+	if (to > r->noted_applied)
+		CHECK(w, "P10", state_hash(st) == w->log.at[to - 1].state_hash, "%s: another state than others' after entry %llu", r->name,
+		      (unsigned long long)to);
+	r->noted_applied = to;
+	r->noted_revision = st->revision;
+}
+
+/* ---- roles ---- */
+
+static void elected(struct replica *r, raft_term term)
+{
+	struct world *w = r->w;
+	void *before = map64_put(&w->leaders, term, (void *)(uintptr_t)(r->id + 1));
+
+	CHECK(w, "election safety", !before || (uintptr_t)before == r->id + 1, "%s leads in term %llu, where r%u did", r->name, (unsigned long long)term,
+	      (uint32_t)(uintptr_t)before);
+	for (raft_index i = r->log.first; i <= w->log.len; i++) {
+		const struct raft_entry *e = dlog_at(&r->log, i);
+
+		CHECK(w, "leader completeness", e && e->term == w->log.at[i - 1].term, "%s leads in term %llu without entry %llu", r->name,
+		      (unsigned long long)term, (unsigned long long)i);
+	}
+	w->totals.elections++;
+	w->totals.leader_changes += w->last_leader != r->id + 1;
+	w->last_leader = r->id + 1;
+	TRACE(w, "%s is elected in term %llu", r->name, (unsigned long long)term);
+}
+
+void check_step(struct replica *r)
+{
+	const struct raft *raft = core_raft(r->core);
+	raft_term term = raft_current_term(raft);
+	enum raft_role role = raft_role(raft);
+
+	CHECK(r->w, "raft", term >= r->noted_term, "%s: its term falls to %llu", r->name, (unsigned long long)term);
+	if (role == RAFT_LEADER && (r->noted_role != RAFT_LEADER || term != r->noted_term))
+		elected(r, term);
+	r->noted_role = role;
+	r->noted_term = term;
+	r->leads = role == RAFT_LEADER;
+	note_commit(r, raft_commit_index(raft));
+	note_applied(r);
+	if (r->batches++ % 256 == 0)
+		core_check(r->core);
+}
+
+/* ---- starts and snapshots ---- */
+
+void check_started(struct replica *r)
+{
+	struct world *w = r->w;
+	const struct disk *d = &r->disk;
+	raft_index snapshot = d->snapshot ? d->snapshot->id.index : 0;
+
+	dlog_clear(&r->log, d->log.first);
+	for (size_t i = 0; i < d->log.len; i++)
+		dlog_append(&r->log, d->log.at[i]);
+	r->noted_commit = raft_commit_index(core_raft(r->core));
+	r->noted_applied = core_state(r->core)->applied.index;
+	r->noted_term = raft_current_term(core_raft(r->core));
+	r->noted_role = RAFT_FOLLOWER;
+	r->noted_revision = core_state(r->core)->revision;
+	r->leads = false;
+	CHECK(w, "P8", r->noted_term >= d->hard.term, "%s: starts in term %llu, was in %llu", r->name, (unsigned long long)r->noted_term,
+	      (unsigned long long)d->hard.term);
+	CHECK(w, "raft", r->noted_commit <= w->log.len, "%s: starts with commit index %llu, above everybody's", r->name,
+	      (unsigned long long)r->noted_commit);
+	for (raft_index i = d->log.first; i <= r->noted_commit; i++) {
+		const struct raft_entry *e = dlog_at(&d->log, i);
+
+		CHECK(w, "state machine safety", (e && e->term == w->log.at[i - 1].term) || (!e && i <= snapshot),
+		      "%s: starts with another entry at %llu than was committed", r->name, (unsigned long long)i);
+	}
+}
+
+void check_installed(struct replica *r, struct entry_id id)
+{
+	struct world *w = r->w;
+	const struct state *st = core_state(r->core);
+	const struct raft_entry *e = dlog_at(&r->log, id.index);
+
+	if (st->applied.index != id.index)
+		return;
+	CHECK(w, "P10", id.index <= w->log.len && state_hash(st) == w->log.at[id.index - 1].state_hash,
+	      "%s: installs another state than others' after entry %llu", r->name, (unsigned long long)id.index);
+	if (!e || e->term != id.term)
+		dlog_clear(&r->log, id.index + 1);
+	if (r->noted_commit < id.index)
+		r->noted_commit = id.index;
+	r->noted_applied = id.index;
+	r->noted_revision = st->revision;
+	w->totals.installs++;
+	TRACE(w, "%s: snapshot at %llu is installed", r->name, (unsigned long long)id.index);
+}
+
+/* ---- what leaves ---- */
+
+#define KIND(k) HOLDFAST__INTERNAL__RAFT_MESSAGE_KIND__RAFT_##k
+
+struct sent {
+	uint64_t kind, term, reject, match;
+};
+
+static struct sent parse_sent(struct slice body)
+{
+	struct sent s = { 0 };
+	struct wire w;
+
+	for (wire_init(&w, body); wire_next(&w);) {
+		switch (w.field) {
+		case 1: s.kind = wire_u64(&w); break;
+		case 2: s.term = wire_u64(&w); break;
+		case 6: s.reject = wire_u64(&w); break;
+		case 7: s.match = wire_u64(&w); break;
+		default: break;
+		}
+	}
+	return s;
+}
+
+void check_promise(struct replica *r, uint32_t to, struct slice bytes)
+{
+	struct world *w = r->w;
+	const struct disk *d = &r->disk;
+	struct slice body = wire_find_bytes(bytes, 10);
+	struct sent s;
+
+	if (body.len == 0)
+		return;
+	s = parse_sent(body);
+	if (s.kind == KIND(PREVOTE) || s.kind == KIND(PREVOTE_REPLY))
+		return;
+	CHECK(w, "P8", s.term <= d->hard.term, "%s speaks in term %llu, on its disk is %llu (kind %llu)", r->name, (unsigned long long)s.term,
+	      (unsigned long long)d->hard.term, (unsigned long long)s.kind);
+	if (s.kind == KIND(VOTE))
+		CHECK(w, "P8", d->hard.term > s.term || d->hard.voted_for == r->member, "%s asks for votes before its own is on disk", r->name);
+	if (s.kind == KIND(VOTE_REPLY) && !s.reject)
+		CHECK(w, "P8", d->hard.term > s.term || d->hard.voted_for == w->replicas[to].member, "%s votes for r%u, but not on its disk", r->name,
+		      to + 1);
+	if (s.kind == KIND(APPEND_REPLY) && !s.reject)
+		CHECK(w, "P8", disk_last(d).index >= s.match, "%s acknowledges up to %llu, on its disk is %llu", r->name, (unsigned long long)s.match,
+		      (unsigned long long)disk_last(d).index);
+}

@@ -1,0 +1,226 @@
+/* faults.c: what goes wrong, drawn from the seed. Several things may be wrong at once, and a whole cell may be down. Every run has a crash and a
+ * partition of whoever leads, so that no run is a quiet one. At the end all is healed, and what must then become good is checked. */
+#include "sim.h"
+
+enum fault {
+	FAULT_CRASH_ANY, FAULT_CRASH_LEADER, FAULT_CRASH_ALL, FAULT_SPLIT, FAULT_ISOLATE_LEADER, FAULT_ONE_WAY, FAULT_LINK, FAULT_PAUSE_ANY,
+	FAULT_PAUSE_LEADER, FAULT_DISK_STALL, FAULT_SLOW_LINKS, FAULT_STORM, FAULT_CLIENTS_CUT, FAULT_PEER_LOST, FAULT_GARBAGE, FAULT_COUNT
+};
+
+static sim_us draw(struct world *w, sim_us lo, sim_us hi)
+{
+	return rng_between(&w->fault_rng, lo, hi);
+}
+
+static uint32_t any(struct world *w)
+{
+	return (uint32_t)rng_below(&w->fault_rng, w->config.replicas);
+}
+
+static uint32_t leader_or_any(struct world *w)
+{
+	uint32_t best = UINT32_MAX;
+
+	for (uint32_t i = 0; i < w->config.replicas; i++) {
+		struct replica *r = &w->replicas[i];
+
+		if (r->leads && replica_runs(r) && (best == UINT32_MAX || r->noted_term > w->replicas[best].noted_term))
+			best = i;
+	}
+	return best == UINT32_MAX ? any(w) : best;
+}
+
+static void crash(struct world *w, uint32_t i)
+{
+	sim_us down = rng_chance(&w->fault_rng, 500000) ? draw(w, 10 * SIM_MS, 400 * SIM_MS) : draw(w, 400 * SIM_MS, 6 * SIM_SECOND);
+
+	if (!w->replicas[i].up)
+		return;
+	replica_crash(&w->replicas[i]);
+	sim_at(w, w->now + down, (struct ev){ .kind = EV_RESTART, .a = i });
+}
+
+static void cut(struct world *w, uint32_t from, uint32_t to, sim_us until)
+{
+	struct link *l = &w->links[from][to];
+
+	if (from != to && l->blocked_until < until)
+		l->blocked_until = until;
+}
+
+/* Clients are on either side, too. */
+static void cut_clients(struct world *w, uint32_t to, sim_us until, uint32_t per_million)
+{
+	for (uint32_t i = 0; i < w->config.clients; i++)
+		if (rng_chance(&w->fault_rng, per_million))
+			w->client_links[i][to].blocked_until = until;
+}
+
+static void split(struct world *w, uint32_t side, const char *what)
+{
+	sim_us until = w->now + (rng_chance(&w->fault_rng, 300000) ? draw(w, 100 * SIM_MS, 900 * SIM_MS) : draw(w, SIM_SECOND, 8 * SIM_SECOND));
+	bool one_way = rng_chance(&w->fault_rng, 250000);
+
+	w->totals.partitions++;
+	TRACE(w, "%s: %#x from the rest%s for %llu ms", what, side, one_way ? ", one way," : "", (unsigned long long)((until - w->now) / SIM_MS));
+	for (uint32_t a = 0; a < w->config.replicas; a++) {
+		for (uint32_t b = 0; b < w->config.replicas; b++) {
+			if (!(side >> a & 1) || (side >> b & 1))
+				continue;
+			cut(w, a, b, until);
+			if (!one_way)
+				cut(w, b, a, until);
+		}
+		if ((side >> a & 1) && rng_chance(&w->fault_rng, 400000))
+			cut_clients(w, a, until, 500000);
+	}
+}
+
+static void one_link(struct world *w)
+{
+	uint32_t a = any(w), b = any(w);
+
+	if (a == b)
+		return;
+	w->totals.partitions++;
+	TRACE(w, "link %u to %u is cut", a + 1, b + 1);
+	cut(w, a, b, w->now + draw(w, 200 * SIM_MS, 10 * SIM_SECOND));
+}
+
+static void pause(struct world *w, uint32_t i)
+{
+	sim_us length = rng_chance(&w->fault_rng, 400000) ? draw(w, 50 * SIM_MS, SIM_SECOND) : draw(w, SIM_SECOND, 9 * SIM_SECOND);
+
+	replica_pause(&w->replicas[i], length, rng_chance(&w->fault_rng, 500000));
+}
+
+static void stall(struct world *w)
+{
+	struct replica *r = &w->replicas[rng_chance(&w->fault_rng, 500000) ? leader_or_any(w) : any(w)];
+
+	w->totals.stalls++;
+	r->disk.stall_until = w->now + draw(w, 100 * SIM_MS, 5 * SIM_SECOND);
+	TRACE(w, "%s: its disk stalls for %llu ms", r->name, (unsigned long long)((r->disk.stall_until - w->now) / SIM_MS));
+}
+
+static void slow(struct world *w)
+{
+	uint32_t a = any(w);
+	sim_us until = w->now + draw(w, SIM_SECOND, 6 * SIM_SECOND);
+
+	w->totals.slow_links++;
+	TRACE(w, "links of r%u are slow", a + 1);
+	for (uint32_t b = 0; b < w->config.replicas; b++) {
+		w->links[a][b].slow_until = until;
+		if (rng_chance(&w->fault_rng, 500000))
+			w->links[b][a].slow_until = until;
+	}
+}
+
+/* Bytes from anywhere: must be dropped. */
+static void garbage(struct world *w)
+{
+	struct buf b = { 0 };
+	uint32_t to = any(w), from = any(w);
+	size_t len = (size_t)draw(w, 0, 60);
+
+	for (size_t i = 0; i < len; i++)
+		buf_append_byte(&b, (uint8_t)rng_next(&w->fault_rng));
+	if (to != from)
+		net_send(w, from, to, &b, false);
+	buf_free(&b);
+}
+
+static void cause(struct world *w, enum fault f)
+{
+	uint32_t n = w->config.replicas;
+
+	switch (f) {
+	case FAULT_CRASH_ANY: crash(w, any(w)); break;
+	case FAULT_CRASH_LEADER: crash(w, leader_or_any(w)); break;
+	case FAULT_CRASH_ALL:
+		for (uint32_t i = 0; i < n; i++)
+			if (rng_chance(&w->fault_rng, 800000))
+				crash(w, i);
+		break;
+	case FAULT_SPLIT: split(w, (uint32_t)rng_below(&w->fault_rng, 1u << n), "partition"); break;
+	case FAULT_ISOLATE_LEADER: split(w, 1u << leader_or_any(w), "partition of the leader"); break;
+	case FAULT_ONE_WAY: one_link(w); break;
+	case FAULT_LINK: one_link(w); break;
+	case FAULT_PAUSE_ANY: pause(w, any(w)); break;
+	case FAULT_PAUSE_LEADER: pause(w, leader_or_any(w)); break;
+	case FAULT_DISK_STALL: stall(w); break;
+	case FAULT_SLOW_LINKS: slow(w); break;
+	case FAULT_STORM:
+		w->storm_until = w->now + draw(w, 300 * SIM_MS, 3 * SIM_SECOND);
+		w->storm_loss = (uint32_t)draw(w, 50000, 600000);
+		TRACE(w, "a storm: %u %% of all packets are lost", w->storm_loss / 10000);
+		break;
+	case FAULT_CLIENTS_CUT: cut_clients(w, any(w), w->now + draw(w, 500 * SIM_MS, 5 * SIM_SECOND), 700000); break;
+	case FAULT_PEER_LOST: sim_at(w, w->now, (struct ev){ .kind = EV_PEER_LOST, .a = any(w), .b = any(w) }); break;
+	case FAULT_GARBAGE: garbage(w); break;
+	case FAULT_COUNT: break;
+	}
+}
+
+static enum fault draw_fault(struct world *w)
+{
+	uint32_t sum = 0, at;
+
+	for (unsigned i = 0; i < FAULT_COUNT; i++)
+		sum += w->config.weights[i];
+	at = (uint32_t)rng_below(&w->fault_rng, sum);
+	for (unsigned i = 0; i < FAULT_COUNT; i++) {
+		if (at < w->config.weights[i])
+			return (enum fault)i;
+		at -= w->config.weights[i];
+	}
+	return FAULT_CRASH_ANY;
+}
+
+void faults_begin(struct world *w)
+{
+	for (unsigned i = 0; i < FAULT_COUNT; i++)
+		w->config.weights[i] = 1 + (uint32_t)rng_below(&w->rng, 12);
+	w->config.weights[FAULT_CRASH_ALL] /= 4;
+	w->config.weights[FAULT_PEER_LOST] /= 2;
+	sim_at(w, 2 * SIM_SECOND + draw(w, 0, SIM_SECOND), (struct ev){ .kind = EV_FAULT });
+	/* What every run must have. */
+	sim_at(w, draw(w, 4 * SIM_SECOND, w->heal_at - SIM_SECOND), (struct ev){ .kind = EV_FAULT, .n = 1 + FAULT_CRASH_LEADER });
+	sim_at(w, draw(w, 4 * SIM_SECOND, w->heal_at - SIM_SECOND), (struct ev){ .kind = EV_FAULT, .n = 1 + FAULT_ISOLATE_LEADER });
+	sim_at(w, draw(w, 4 * SIM_SECOND, w->heal_at - SIM_SECOND), (struct ev){ .kind = EV_FAULT, .n = 1 + FAULT_PAUSE_LEADER });
+}
+
+void faults_event(struct world *w)
+{
+	if (w->phase != PHASE_CHAOS)
+		return;
+	cause(w, draw_fault(w));
+	sim_at(w, w->now + draw(w, w->config.fault_every / 8, 2 * w->config.fault_every), (struct ev){ .kind = EV_FAULT });
+}
+
+void faults_one(struct world *w, uint64_t which)
+{
+	if (w->phase == PHASE_CHAOS)
+		cause(w, (enum fault)(which - 1));
+}
+
+void faults_heal(struct world *w)
+{
+	for (uint32_t a = 0; a < w->config.replicas; a++) {
+		for (uint32_t b = 0; b < w->config.replicas; b++)
+			w->links[a][b].blocked_until = w->links[a][b].slow_until = 0;
+		for (uint32_t c = 0; c < w->config.clients; c++)
+			w->client_links[c][a].blocked_until = w->client_links[c][a].slow_until = 0;
+		w->replicas[a].disk.stall_until = 0;
+		if (!w->replicas[a].up)
+			sim_at(w, w->now, (struct ev){ .kind = EV_RESTART, .a = a });
+		else
+			replica_resume(&w->replicas[a]);
+		w->replicas[a].pause_next = 0;
+	}
+	w->storm_until = 0;
+	w->config.loss = w->config.client_loss = 0;
+	w->config.dup /= 4;
+	w->config.late = 0;
+}

@@ -1,0 +1,277 @@
+/* main.c: many seeds, each in a process of its own, so that an assertion that fails in one does not end the others.
+ *
+ *   sim [--seeds N] [--first SEED] [--minutes M] [--file FILE] [--seed SEED [--trace]] [--replicas R] [--seconds S] [--jobs J] [--one-failure]
+ *
+ * Prints a line a failure with the command that replays it, then the totals, then "COUNT passed failed". */
+#include "sim.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { FAILURES_MAX = 30, CHILD_SECONDS = 240 };
+
+struct run {
+	struct sim_options opts;
+	uint64_t first, seeds;
+	double minutes;
+	const char *file;
+	unsigned jobs;
+	bool one_seed, one_failure;
+	SIM_VEC(uint64_t) listed; /* of the file */
+	uint64_t next;
+	struct timespec began;
+	struct totals totals;
+};
+
+struct job {
+	pid_t pid;
+	int fd;
+	uint64_t seed;
+};
+
+static double seconds_since(const struct timespec *t)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (double)(now.tv_sec - t->tv_sec) + (double)(now.tv_nsec - t->tv_nsec) / 1e9;
+}
+
+/* ---- one seed ---- */
+
+static struct world the_world;
+
+static void run_one(const struct run *run, uint64_t seed)
+{
+	struct world *w = &the_world;
+
+	memset(w, 0, sizeof *w);
+	w->opts = run->opts;
+	w->opts.seed = seed;
+	world_run(w);
+}
+
+static void child(const struct run *run, uint64_t seed, int fd)
+{
+	alarm(CHILD_SECONDS);
+	run_one(run, seed);
+	if (write(fd, &the_world.totals, sizeof the_world.totals) != (ssize_t)sizeof the_world.totals)
+		exit(3);
+	exit(0);
+}
+
+static void start(struct run *run, struct job *j, uint64_t seed)
+{
+	int fds[2];
+
+	if (pipe(fds) != 0) {
+		perror("pipe");
+		exit(2);
+	}
+	fflush(stdout);
+	j->seed = seed;
+	j->pid = fork();
+	if (j->pid == 0) {
+		close(fds[0]);
+		child(run, seed, fds[1]);
+	}
+	close(fds[1]);
+	j->fd = fds[0];
+}
+
+/* ---- totals ---- */
+
+static void add(struct totals *to, const struct totals *t)
+{
+	uint64_t *a = (uint64_t *)to;
+	const uint64_t *b = (const uint64_t *)t;
+
+	for (size_t i = 0; i < sizeof *t / sizeof *a; i++)
+		a[i] += b[i];
+}
+
+static void finish(struct run *run, struct job *j)
+{
+	struct totals t;
+	int status = 0;
+	bool ok = read(j->fd, &t, sizeof t) == (ssize_t)sizeof t;
+
+	close(j->fd);
+	while (waitpid(j->pid, &status, 0) < 0 && errno == EINTR)
+		;
+	if (ok && WIFEXITED(status) && WEXITSTATUS(status) == 0) {
+		add(&run->totals, &t);
+		j->pid = 0;
+		return;
+	}
+	run->totals.failed++;
+	if (WIFSIGNALED(status))
+		printf("FAIL seed %llu: %s\n", (unsigned long long)j->seed,
+		       WTERMSIG(status) == SIGALRM ? "it does not come to an end" : WTERMSIG(status) == SIGABRT ? "an assertion failed" : strsignal(WTERMSIG(status)));
+	else if (WEXITSTATUS(status) != 1)
+		printf("FAIL seed %llu: status %d\n", (unsigned long long)j->seed, WEXITSTATUS(status));
+	printf("     replay: scripts/sim --seed %llu", (unsigned long long)j->seed);
+	if (run->opts.replicas)
+		printf(" --replicas %u", run->opts.replicas);
+	printf(" --seconds %u --trace\n", run->opts.seconds);
+	fflush(stdout);
+	j->pid = 0;
+}
+
+#define N(x) (unsigned long long)t->x
+
+static void print_totals(const struct run *run)
+{
+	const struct totals *t = &run->totals;
+	double took = seconds_since(&run->began);
+
+	printf("TOTAL %llu seeds, %llu simulated seconds in %.1f s: %.1f seeds/s, %.0f times real time\n", N(seeds), N(sim_us) / SIM_SECOND, took,
+	       (double)t->seeds / took, (double)t->sim_us / 1e6 / took);
+	printf("TOTAL faults: %llu crashes, %llu partitions, %llu pauses, %llu disk stalls, %llu slow links, %llu of %llu packets lost, %llu client stops\n",
+	       N(crashes), N(partitions), N(pauses), N(stalls), N(slow_links), N(lost_packets), N(packets), N(client_freezes));
+	printf("TOTAL cells: %llu elections, %llu leader changes, %llu entries, %llu snapshots, %llu installs (%llu chunks), %llu proposals made anew, "
+	       "%llu compactions\n",
+	       N(elections), N(leader_changes), N(entries), N(snapshots), N(installs), N(chunks), N(anew), N(compactions));
+	printf("TOTAL clients: %llu requests, %llu acknowledged writes, %llu reads, %llu keep-alives, %llu outcomes unknown, %llu cancels\n", N(requests),
+	       N(writes), N(reads), N(keep_alives), N(unknown), N(cancels));
+	printf("TOTAL locks: %llu grants told, %llu hand-overs, %llu refusals, %llu campaigns, %llu leases ended by time\n", N(grants), N(hand_overs),
+	       N(lock_refusals), N(campaigns), N(lease_ends));
+	printf("COUNT %llu %llu\n", N(seeds), N(failed));
+}
+
+/* ---- all of them ---- */
+
+static bool next_seed(struct run *run, uint64_t *ret)
+{
+	uint64_t n = run->next++;
+
+	if (run->totals.failed >= (run->one_failure ? 1 : FAILURES_MAX))
+		return false;
+	if (n < run->listed.len) {
+		*ret = run->listed.at[n];
+		return true;
+	}
+	n -= run->listed.len;
+	if (run->minutes > 0 ? seconds_since(&run->began) > run->minutes * 60 : n >= run->seeds)
+		return false;
+	*ret = run->first + n;
+	return true;
+}
+
+static void run_all(struct run *run)
+{
+	struct job jobs[64] = { { 0 } };
+	uint64_t seed;
+	size_t running = 0;
+	bool more = true;
+
+	for (;;) {
+		int status;
+		siginfo_t info = { 0 };
+
+		for (size_t i = 0; more && i < run->jobs; i++) {
+			if (jobs[i].pid)
+				continue;
+			more = next_seed(run, &seed);
+			if (more) {
+				start(run, &jobs[i], seed);
+				running++;
+			}
+		}
+		if (running == 0)
+			return;
+		(void)status;
+		if (waitid(P_ALL, 0, &info, WEXITED | WNOWAIT) != 0)
+			continue;
+		for (size_t i = 0; i < run->jobs; i++) {
+			if (jobs[i].pid == info.si_pid) {
+				finish(run, &jobs[i]);
+				running--;
+			}
+		}
+	}
+}
+
+static void read_file(struct run *run)
+{
+	FILE *f = fopen(run->file, "r");
+	char line[256];
+
+	if (!f) {
+		perror(run->file);
+		exit(2);
+	}
+	while (fgets(line, sizeof line, f)) {
+		char *end;
+		unsigned long long seed = strtoull(line, &end, 10);
+
+		if (end != line)
+			*SIM_PUSH(&run->listed) = seed;
+	}
+	fclose(f);
+}
+
+static void parse(struct run *run, int argc, char **argv)
+{
+	for (int i = 1; i < argc; i++) {
+		const char *a = argv[i], *v = i + 1 < argc ? argv[i + 1] : "0";
+		bool used = true;
+
+		if (!strcmp(a, "--seeds")) {
+			run->seeds = strtoull(v, NULL, 10);
+		} else if (!strcmp(a, "--first")) {
+			run->first = strtoull(v, NULL, 10);
+		} else if (!strcmp(a, "--seed")) {
+			run->first = strtoull(v, NULL, 10);
+			run->seeds = 1;
+			run->one_seed = true;
+		} else if (!strcmp(a, "--minutes")) {
+			run->minutes = strtod(v, NULL);
+		} else if (!strcmp(a, "--file")) {
+			run->file = v;
+		} else if (!strcmp(a, "--replicas")) {
+			run->opts.replicas = (uint32_t)strtoul(v, NULL, 10);
+		} else if (!strcmp(a, "--seconds")) {
+			run->opts.seconds = (uint32_t)strtoul(v, NULL, 10);
+		} else if (!strcmp(a, "--jobs")) {
+			run->jobs = (unsigned)strtoul(v, NULL, 10);
+		} else {
+			used = false;
+			if (!strcmp(a, "--trace")) {
+				run->opts.trace = true;
+			} else if (!strcmp(a, "--one-failure")) {
+				run->one_failure = true;
+			} else {
+				fprintf(stderr, "sim: unknown option '%s'\n", a);
+				exit(2);
+			}
+		}
+		i += used;
+	}
+	if (run->opts.replicas > REPLICAS_MAX || run->opts.seconds < 30 || run->jobs < 1 || run->jobs > 64) {
+		fprintf(stderr, "sim: at most %d replicas, at least 30 seconds, 1 to 64 jobs\n", REPLICAS_MAX);
+		exit(2);
+	}
+}
+
+int main(int argc, char **argv)
+{
+	static struct run run = { .first = 1, .seeds = 100, .jobs = 2, .opts = { .seconds = 60 } };
+
+	parse(&run, argc, argv);
+	clock_gettime(CLOCK_MONOTONIC, &run.began);
+	if (run.file)
+		read_file(&run);
+	if (run.opts.trace) { /* in this process: for a debugger */
+		run_one(&run, run.first);
+		puts("the run is good");
+		return 0;
+	}
+	run_all(&run);
+	print_totals(&run);
+	free(run.listed.at);
+	return run.totals.failed ? 1 : 0;
+}

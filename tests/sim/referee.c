@@ -1,0 +1,194 @@
+/* referee.c: applies every committed entry once, as soon as any replica has applied it, and shows each step to the checks. All replicas' states
+ * are compared with the referee's at equal positions (P10). It stands for the whole cell: what is told to clients must have happened here.
+ *
+ * It applies commands by the same module as the replicas (server/core/kv), which has tests of its own; what the core around it does with them
+ * is what is on trial here. */
+#include "sim.h"
+
+#include "base/pbw.h"
+#include "core/command.h"
+#include "core/kv/kv.h"
+#include "core/member/member.h"
+#include "core/snapshot/snapshot.h"
+#include "core/wire.h"
+
+struct referee {
+	struct world *w;
+	struct state state;
+	struct store *store;
+	struct lessor *lessor;
+	struct locks *locks;
+	struct arena arena;
+	struct kv_env env;
+};
+
+struct referee *referee_new(struct world *w)
+{
+	struct referee *f = mem_zalloc(sizeof *f);
+
+	f->w = w;
+	f->state = world_initial_state(w);
+	f->store = store_new(&f->state);
+	f->lessor = lessor_new(&f->state, 1);
+	f->locks = locks_new(&f->state);
+	arena_init(&f->arena);
+	f->env = (struct kv_env){ .state = &f->state, .store = f->store, .lessor = f->lessor, .locks = f->locks, .arena = &f->arena,
+				  .header = { .cell_id = w->cell_id }, .max_txn_ops = 128 };
+	kv_attach(&f->env);
+	kv_rebuild(&f->env);
+	return f;
+}
+
+void referee_free(struct referee *f)
+{
+	if (!f)
+		return;
+	locks_free(f->locks);
+	lessor_free(f->lessor);
+	store_free(f->store);
+	state_deinit(&f->state);
+	arena_deinit(&f->arena);
+	free(f);
+}
+
+const struct state *referee_state(const struct referee *f) { return &f->state; }
+const struct store *referee_store(const struct referee *f) { return f->store; }
+const struct locks *referee_locks(const struct referee *f) { return f->locks; }
+const struct lessor *referee_lessor(const struct referee *f) { return f->lessor; }
+revision referee_revision(const struct referee *f) { return f->state.revision; }
+
+/* ---- one command ---- */
+
+static void publish(struct referee *f, struct slice payload)
+{
+	Holdfast__Internal__MemberPublish *m;
+
+	if (pb_check(&holdfast__internal__member_publish__descriptor, payload, 1) != PB_CHECK_OK)
+		return;
+	m = holdfast__internal__member_publish__unpack(&f->arena.pb, payload.len, payload.ptr);
+	if (m)
+		(void)member_publish(&f->state, m->id, m->name, (const char *const *)m->client_urls, m->n_client_urls, m->data_dir_id);
+}
+
+/* The end of leases by time: (P4), and only an entry of the proposer's own term counts. */
+static void lease_end(struct referee *f, struct slice payload, raft_term term)
+{
+	struct slice ids = wire_find_bytes(payload, 1);
+	bool *before = mem_zalloc(ids.len / 8 + 1);
+	raft_term proposed = wire_find_u64(payload, 2, 0);
+
+	for (size_t i = 0; i < ids.len / 8; i++) {
+		lease_id id;
+
+		memcpy(&id, ids.ptr + 8 * i, 8);
+		before[i] = lease_find(f->lessor, id) != NULL;
+	}
+	(void)kv_lease_end(&f->env, payload, term);
+	for (size_t i = 0; i < ids.len / 8; i++) {
+		lease_id id;
+		bool now;
+
+		memcpy(&id, ids.ptr + 8 * i, 8);
+		now = lease_find(f->lessor, id) != NULL;
+		CHECK(f->w, "P4", proposed == term || now == before[i], "lease %llx ended by an entry of another term than its proposer's",
+		      (unsigned long long)id);
+		if (before[i] && !now)
+			check_lease_ended(f->w, id, true);
+	}
+	free(before);
+}
+
+static void grant(struct referee *f, struct slice payload)
+{
+	lease_id id = (lease_id)wire_find_u64(payload, 2, 0);
+	const struct lease_record *l;
+
+	if (kv_lease_grant(&f->env, payload, NULL) != ERR_OK)
+		return;
+	l = lease_find(f->lessor, id);
+	check_lease_granted(f->w, id, l->ttl_s);
+}
+
+static void revoke(struct referee *f, struct slice payload)
+{
+	lease_id id = (lease_id)wire_find_u64(payload, 1, 0);
+
+	if (kv_lease_revoke(&f->env, payload, NULL) == ERR_OK)
+		check_lease_ended(f->w, id, false);
+}
+
+static void lock(struct referee *f, struct slice payload)
+{
+	lease_id id = (lease_id)wire_find_u64(payload, 2, 0);
+	bool was = lease_find(f->lessor, id) != NULL;
+	struct kv_lock_result r = { 0 };
+
+	(void)kv_lock(&f->env, payload, &r);
+	if (!was && lease_find(f->lessor, id))
+		check_lease_granted(f->w, id, lease_find(f->lessor, id)->ttl_s);
+	buf_free(&r.key);
+}
+
+static void abandon(struct referee *f, struct slice payload)
+{
+	lease_id id = (lease_id)wire_find_u64(payload, 4, 0);
+	bool was = id && lease_find(f->lessor, id);
+
+	(void)kv_abandon(&f->env, payload);
+	if (was && !lease_find(f->lessor, id))
+		check_lease_ended(f->w, id, false);
+}
+
+static void execute(struct referee *f, const struct command *cmd, raft_term term)
+{
+	struct kv_env *env = &f->env;
+
+	switch (cmd->kind) {
+	case CMD(PUT): (void)kv_put(env, cmd->payload, NULL); break;
+	case CMD(DELETE_RANGE): (void)kv_delete_range(env, cmd->payload, NULL); break;
+	case CMD(TXN): (void)kv_txn(env, cmd->payload, NULL); break;
+	case CMD(COMPACT):
+	case CMD(AUTO_COMPACT): f->w->totals.compactions += kv_compact(env, cmd->payload, NULL) == ERR_OK; break;
+	case CMD(LEASE_GRANT): grant(f, cmd->payload); break;
+	case CMD(LEASE_REVOKE): revoke(f, cmd->payload); break;
+	case CMD(LEASE_END): lease_end(f, cmd->payload, term); break;
+	case CMD(LOCK): lock(f, cmd->payload); break;
+	case CMD(UNLOCK): (void)kv_unlock(env, cmd->payload, NULL); break;
+	case CMD(ABANDON): abandon(f, cmd->payload); break;
+	case CMD(MEMBER_PUBLISH): publish(f, cmd->payload); break;
+	case CMD(RESIGN): (void)kv_resign(env, cmd->payload, NULL); break;
+	case CMD(PROCLAIM): (void)kv_proclaim(env, cmd->payload, NULL); break;
+	default: break;
+	}
+	arena_clear(&f->arena);
+}
+
+static void show_events(struct referee *f, revision before)
+{
+	uint64_t end = store_history_end(f->store);
+
+	if (f->state.revision == before)
+		return;
+	for (uint64_t i = store_history_begin(f->store, before + 1); i < end; i++) {
+		struct store_event ev = store_history_at(f->store, i);
+
+		check_event(f->w, ev.kv, ev.prev);
+	}
+}
+
+void referee_apply(struct referee *f, struct raft_entry *e)
+{
+	struct world *w = f->w;
+	struct command cmd;
+	revision before = f->state.revision;
+
+	w->totals.entries++;
+	if (e->kind == RAFT_ENTRY_COMMAND && command_parse(raft_entry_data(e), &cmd)) {
+		f->env.now = w->now / 1000;
+		execute(f, &cmd, e->term);
+		CHECK(w, "P11", f->state.revision >= before, "the revision fell");
+		show_events(f, before);
+		check_lock_settled(w);
+	}
+	f->state.applied = (struct entry_id){ e->index, e->term };
+}

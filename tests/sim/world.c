@@ -1,0 +1,236 @@
+/* world.c: one run: what it is made of, by the seed; and its course: chaos, healing, a time to work, a time to let go, the reckoning. */
+#include "sim.h"
+
+#include "base/hash.h"
+#include "core/member/member.h"
+
+static void draw_config(struct world *w)
+{
+	static const uint32_t sizes[] = { 3, 3, 3, 3, 3, 5, 5, 5, 1, 7 };
+	struct config *cf = &w->config;
+	struct rng *r = &w->rng;
+
+	cf->replicas = w->opts.replicas ? w->opts.replicas : sizes[rng_below(r, sizeof sizes / sizeof *sizes)];
+	cf->clients = (uint32_t)rng_between(r, 5, 12);
+	cf->keys = (uint32_t)rng_between(r, 3, KEYS_MAX);
+	cf->locks = (uint32_t)rng_between(r, ELECTIONS_MAX + 1, LOCKS_MAX);
+	cf->ordered = rng_chance(r, 400000);
+	cf->loss = rng_chance(r, 400000) ? 0 : (uint32_t)rng_below(r, 60000);
+	cf->dup = rng_chance(r, 400000) ? 0 : (uint32_t)rng_below(r, 60000);
+	cf->late = rng_chance(r, 400000) ? 0 : (uint32_t)rng_below(r, 10000);
+	cf->delay = rng_between(r, 100, 4 * SIM_MS);
+	cf->jitter = rng_chance(r, 300000) ? rng_between(r, 5 * SIM_MS, 60 * SIM_MS) : rng_between(r, 100, 5 * SIM_MS);
+	cf->client_delay = rng_between(r, 50, 2 * SIM_MS);
+	cf->client_loss = rng_chance(r, 300000) ? 0 : (uint32_t)rng_below(r, 30000);
+	cf->disk_delay = rng_between(r, 200, 12 * SIM_MS);
+	cf->fault_every = rng_between(r, 250 * SIM_MS, 3 * SIM_SECOND);
+	cf->snapshot_count = rng_chance(r, 150000) ? 100000 : rng_between(r, 10, rng_chance(r, 500000) ? 60 : 400);
+	cf->snapshot_keep = rng_between(r, 1, rng_chance(r, 500000) ? 20 : 200);
+	cf->auto_compact_ms = rng_chance(r, 500000) ? (uint32_t)rng_between(r, 2000, 20000) : 0;
+	cf->big_values = rng_chance(r, 40000) ? 60000 : 0;
+	cf->max_pending = rng_chance(r, 100000) ? 6 : 100000;
+	cf->max_waiters = rng_chance(r, 100000) ? 2 : 100000;
+	cf->equal_clocks = rng_chance(r, 200000);
+}
+
+static void draw_phases(struct world *w)
+{
+	sim_us end = w->opts.seconds * SIM_SECOND;
+
+	w->end_at = end;
+	w->drain_at = end - 16 * SIM_SECOND;
+	w->leader_due_at = end - 20 * SIM_SECOND;
+	w->heal_at = end - 25 * SIM_SECOND;
+	sim_at(w, w->heal_at, (struct ev){ .kind = EV_PHASE, .n = PHASE_HEALED });
+	sim_at(w, w->leader_due_at, (struct ev){ .kind = EV_PHASE, .n = PHASE_LEADER_DUE });
+	sim_at(w, w->drain_at, (struct ev){ .kind = EV_PHASE, .n = PHASE_DRAIN });
+	sim_at(w, w->end_at, (struct ev){ .kind = EV_PHASE, .n = PHASE_END });
+}
+
+static void begin(struct world *w)
+{
+	member_id ids[REPLICAS_MAX];
+
+	rng_init(&w->rng, w->opts.seed);
+	rng_init(&w->net_rng, rng_next(&w->rng));
+	rng_init(&w->disk_rng, rng_next(&w->rng));
+	rng_init(&w->fault_rng, rng_next(&w->rng));
+	draw_config(w);
+	draw_phases(w);
+	for (uint32_t i = 0; i < w->config.replicas; i++) {
+		replica_init(w, i);
+		ids[i] = w->replicas[i].member;
+	}
+	w->cell_id = member_derive_cell_id(ids, w->config.replicas);
+	w->referee = referee_new(w);
+	for (uint32_t i = 0; i < w->config.replicas; i++)
+		replica_start(&w->replicas[i]);
+	for (uint32_t i = 0; i < w->config.clients; i++)
+		client_init(w, i);
+	faults_begin(w);
+	TRACE(w, "seed %llu: %u replicas, %u clients, %u keys, %u locks, loss %u, delay %llu..+%llu us, disk %llu us, snapshots every %llu",
+	      (unsigned long long)w->opts.seed, w->config.replicas, w->config.clients, w->config.keys, w->config.locks, w->config.loss,
+	      (unsigned long long)w->config.delay, (unsigned long long)w->config.jitter, (unsigned long long)w->config.disk_delay,
+	      (unsigned long long)w->config.snapshot_count);
+}
+
+static void end(struct world *w)
+{
+	for (uint32_t i = 0; i < w->config.replicas; i++)
+		replica_deinit(&w->replicas[i]);
+	referee_free(w->referee);
+	for (size_t i = 0; i < w->heap.len; i++) {
+		struct ev *e = &w->heap.at[i];
+
+		if (e->kind == EV_PACKET)
+			buf_free(&((struct packet *)e->ptr)->bytes);
+		else if (e->ptr)
+			buf_free(&((struct call_msg *)e->ptr)->bytes);
+		free(e->ptr);
+	}
+	for (size_t i = 0; i < w->log.len; i++)
+		raft_entry_unref(w->log.at[i].entry);
+	for (uint32_t i = 0; i < KEYS_MAX; i++)
+		free(w->history[i].at.at);
+	for (uint32_t i = 0; i < LOCKS_MAX; i++) {
+		free(w->locks[i].queue.at);
+		free(w->locks[i].holds.at);
+	}
+	free(w->heap.at);
+	free(w->log.at);
+	free(w->ops.at);
+	free(w->leases.at);
+	map64_deinit(&w->seen);
+	map64_deinit(&w->contents);
+	map64_deinit(&w->committed_once);
+	map64_deinit(&w->leaders);
+	map64_deinit(&w->lease_by_id);
+}
+
+/* ---- events ---- */
+
+static void peer_lost(struct world *w, uint32_t who, uint32_t lost)
+{
+	struct replica *r = &w->replicas[who];
+	struct inbox_item item = { .event = { .kind = EVENT_PEER_LOST, .member = w->replicas[lost].member } };
+
+	if (r->up && who != lost)
+		replica_put(r, &r->others, item);
+}
+
+/* A dead process refuses the connection: the client mostly hears so at once. */
+static void request_arrives(struct world *w, struct call_msg *m)
+{
+	struct op *o = op_get(w, m->op);
+	struct replica *r = &w->replicas[o->replica];
+
+	if (o->canceled) {
+		/* overtaken by its own end: as over gRPC, it does not come in any more */
+	} else if (r->up && r->calls.len < 4096) {
+		replica_put(r, &r->calls, (struct inbox_item){ .event = { .kind = EVENT_REQUEST }, .bytes = buf_take(&m->bytes), .op = m->op });
+	} else if (rng_chance(&w->net_rng, 800000)) {
+		struct buf none = { 0 };
+
+		net_answer(w, m->op, ERR_CLOSED, &none);
+	}
+	buf_free(&m->bytes);
+	free(m);
+}
+
+static void cancel_arrives(struct world *w, uint64_t n)
+{
+	struct op *o = op_get(w, n);
+	struct replica *r = &w->replicas[o->replica];
+	struct inbox_item item = { .event = { .kind = EVENT_CANCEL, .tag = n } };
+
+	o->canceled = true;
+	if (r->up && o->stepped && o->generation == r->generation)
+		replica_put(r, &r->others, item);
+}
+
+static void answer_arrives(struct world *w, struct ev *e)
+{
+	struct call_msg *m = e->ptr;
+	struct client *c = &w->clients[op_get(w, m->op)->client];
+
+	if (w->now < c->frozen_until) {
+		sim_at(w, c->frozen_until, *e);
+		return;
+	}
+	client_answer(c, m->op, m->err, buf_view(&m->bytes));
+	buf_free(&m->bytes);
+	free(m);
+}
+
+static void next_phase(struct world *w, enum phase p)
+{
+	w->phase = p;
+	if (p == PHASE_HEALED) {
+		TRACE(w, "all is healed");
+		faults_heal(w);
+	}
+	if (p == PHASE_DRAIN)
+		for (uint32_t i = 0; i < w->config.clients; i++)
+			client_drain(&w->clients[i]);
+	check_phase(w, p);
+}
+
+static void handle(struct world *w, struct ev *e)
+{
+	struct replica *r = &w->replicas[e->a < REPLICAS_MAX ? e->a : 0];
+
+	switch (e->kind) {
+	case EV_WAKE:
+		if (replica_runs(r) && r->wake_at == e->at) {
+			r->wake_at = SIM_NEVER;
+			replica_run(r);
+		}
+		break;
+	case EV_PACKET: net_packet(w, e->ptr); break;
+	case EV_PEER_LOST: peer_lost(w, e->a, e->b); break;
+	case EV_DISK:
+		if (r->up && r->generation == e->n)
+			disk_event(r);
+		break;
+	case EV_SNAP:
+		if (r->up && r->generation == e->n)
+			snap_event(r);
+		break;
+	case EV_FAULT:
+		if (e->n)
+			faults_one(w, e->n);
+		else
+			faults_event(w);
+		break;
+	case EV_RESTART:
+		if (!r->up)
+			replica_start(r);
+		break;
+	case EV_RESUME:
+		if (r->generation == e->n && r->paused_until == e->at)
+			replica_resume(r);
+		break;
+	case EV_CLIENT: client_think(&w->clients[e->a]); break;
+	case EV_EXPIRE: client_expire(&w->clients[e->a]); break;
+	case EV_REQUEST: request_arrives(w, e->ptr); break;
+	case EV_CANCEL_CALL: cancel_arrives(w, e->n); break;
+	case EV_ANSWER: answer_arrives(w, e); break;
+	case EV_OP_TIMEOUT: client_op_timeout(w, e->n); break;
+	case EV_PHASE: next_phase(w, (enum phase)e->n); break;
+	}
+}
+
+void world_run(struct world *w)
+{
+	struct ev e;
+
+	begin(w);
+	while (w->phase != PHASE_END && sim_next(w, &e)) {
+		w->totals.events++;
+		handle(w, &e);
+	}
+	check_end(w);
+	w->totals.sim_us = w->now;
+	w->totals.seeds = 1;
+	end(w);
+}
