@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import pathlib
+import random
 import shutil
 import signal
 import socket
@@ -56,14 +57,20 @@ _given_ports = set()
 
 
 def free_port():
-    """A port that nobody listens on; never the same twice."""
+    """A port that nobody listens on; never the same twice. Below the range that outgoing connections are given, so that a
+    connection to a replica that is down can neither take its port nor meet itself there."""
     while True:
+        port = random.randrange(12000, 32000)
+        if port in _given_ports:
+            continue
         with socket.socket() as s:
-            s.bind(("127.0.0.1", 0))
-            port = s.getsockname()[1]
-        if port not in _given_ports:
-            _given_ports.add(port)
-            return port
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                s.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        _given_ports.add(port)
+        return port
 
 
 def wait_for(what, probe, timeout=20.0, step=0.02):
