@@ -23,7 +23,7 @@ void become_follower(struct raft *r, raft_term term, member_id leader)
 	r->leader_lost = false;
 	r->campaign_force = false;
 	r->campaign_held = false;
-	r->round = r->round_sent = r->round_void = r->round_confirmed = 0;
+	r->round = r->round_sent = r->round_void = r->round_confirmed = r->round_told = 0;
 	r->round_pending = false;
 	r->uncommitted_bytes = 0;
 	r->snapshot_to_len = 0;

@@ -25,7 +25,7 @@ static bool can_deliver(const struct raft *r)
 bool raft_has_ready(const struct raft *r)
 {
 	return r->out_len || r->hard_dirty || r->log.unwritten <= r->log.last.index || r->log.truncate_from || r->reads_len || r->chunks_len ||
-	       r->snapshot_to_len || r->changed || can_deliver(r) || (r->role == RAFT_LEADER && (r->send_due || can_send_round(r)));
+	       r->snapshot_to_len || r->changed || can_deliver(r) || (r->role == RAFT_LEADER && (r->send_due || can_send_round(r) || r->round_confirmed > r->round_told));
 }
 
 static void take_write(struct raft *r, struct raft_ready *ready)
@@ -150,6 +150,7 @@ void raft_take_ready(struct raft *r, struct raft_ready *ready)
 	ready->snapshot_to_len = r->snapshot_to_len;
 	r->snapshot_to_len = 0;
 	ready->confirmed_round = r->role == RAFT_LEADER ? r->round_confirmed : 0;
+	r->round_told = r->round_confirmed;
 	ready->round_term = r->term;
 	ready->changed = r->changed;
 	r->changed = false;

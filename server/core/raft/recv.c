@@ -103,11 +103,14 @@ void recv_heartbeat_reply(struct raft *r, struct progress *p, const struct raft_
 		p->round = m->round;
 		confirm_rounds(r);
 	}
-	/* It lives. If what we sent seems lost, ask where it stands: an append without entries costs nothing when all is well. */
+	/* It lives. If what we sent seems lost (and is not just on its way to the disk there), ask where it stands: an append without
+	 * entries costs nothing when all is well. */
+	if (r->now < p->last_sent + r->config.heartbeat_ms)
+		return;
 	if (p->state == PROGRESS_PROBE) {
 		p->paused = false;
 		r->send_due = true;
-	} else if (p->state == PROGRESS_REPLICATE && p->match < r->log.last.index && r->now >= p->last_sent + r->config.heartbeat_ms) {
+	} else if (p->state == PROGRESS_REPLICATE && p->match < r->log.last.index) {
 		send_empty_append(r, p);
 	}
 }
