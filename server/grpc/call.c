@@ -21,7 +21,7 @@ struct call *front_call_new(struct grpc_front *f)
 	c->accepted.fn = call_accepted;
 	c->received.fn = call_received;
 	c->closed.fn = call_closed;
-	c->sent.fn = call_sent;
+	c->sent.fn = front_call_sent;
 	list_init(&c->link);
 	list_init(&c->out_link);
 	pthread_mutex_init(&c->serial, NULL);
@@ -67,7 +67,7 @@ static void call_reset(struct call *c)
 }
 
 /* (G4) */
-void call_unref(struct call *c)
+void front_call_unref(struct call *c)
 {
 	if (atomic_fetch_sub(&c->refs, 1) != 1)
 		return;
@@ -121,7 +121,7 @@ static void ops_reply(struct service_call *sc, struct buf *messages)
 
 static void ops_finish(struct service_call *sc, enum err e, const char *detail, struct slice details)
 {
-	call_finish(CONTAINER_OF(sc, struct call, service), e, detail, details);
+	front_call_finish(CONTAINER_OF(sc, struct call, service), e, detail, details);
 }
 
 static void ops_ready(struct service_call *sc)
@@ -136,9 +136,9 @@ static void ops_ready(struct service_call *sc)
 		front_put_out(c);
 }
 
-const struct service_ops call_ops = { .reply = ops_reply, .finish = ops_finish, .ready = ops_ready };
+const struct service_ops front_call_ops = { .reply = ops_reply, .finish = ops_finish, .ready = ops_ready };
 
-void call_finish(struct call *c, enum err e, const char *detail, struct slice details)
+void front_call_finish(struct call *c, enum err e, const char *detail, struct slice details)
 {
 	bool put;
 	char *copy = NULL;
@@ -194,7 +194,7 @@ static void refuse_path(struct call *c, struct slice path)
 	struct buf text = { .ptr = NULL };
 	status_unknown_path(path, &text);
 	buf_append_byte(&text, 0);
-	call_finish(c, ERR_UNIMPLEMENTED, (const char *)text.ptr, slice_of(NULL, 0));
+	front_call_finish(c, ERR_UNIMPLEMENTED, (const char *)text.ptr, slice_of(NULL, 0));
 	buf_free(&text);
 }
 
@@ -207,7 +207,7 @@ static void watch_close(struct call *c)
 	rpc_start(c->rpc, &op, 1, &c->closed);
 }
 
-void call_read(struct call *c)
+void front_call_read(struct call *c)
 {
 	grpc_op op = { .op = GRPC_OP_RECV_MESSAGE };
 	op.data.recv_message.recv_message = &c->received_message;
@@ -229,12 +229,12 @@ static void serve(struct call *c)
 	struct slice path = rpc_view(&c->request.method);
 	const struct method *m = method_by_path(path);
 	enum err e = front_open(c->front, c);
-	c->service.ops = &call_ops;
+	c->service.ops = &front_call_ops;
 	c->service.method = m ? m : method_by_id(METHOD_KV_RANGE);
 	if (!e && m)
 		e = read_metadata(c);
 	if (e) {
-		call_finish(c, e, NULL, slice_of(NULL, 0));
+		front_call_finish(c, e, NULL, slice_of(NULL, 0));
 		return;
 	}
 	if (!m) {
@@ -248,7 +248,7 @@ static void serve(struct call *c)
 		return;
 	if (may_last(m))
 		watch_close(c);
-	call_read(c);
+	front_call_read(c);
 }
 
 static void call_accepted(struct rpc_tag *tag, bool ok)
@@ -265,7 +265,7 @@ static void call_accepted(struct rpc_tag *tag, bool ok)
 	pthread_mutex_lock(&c->serial);
 	serve(c);
 	pthread_mutex_unlock(&c->serial);
-	call_unref(c);
+	front_call_unref(c);
 }
 
 /* ---- under way ---- */
@@ -303,12 +303,12 @@ static void call_received(struct rpc_tag *tag, bool ok)
 	pthread_mutex_lock(&c->serial);
 	if (c->received_message) {
 		if (take_message(c))
-			call_read(c);
+			front_call_read(c);
 	} else if (ok || !c->watches_close) {
 		service_half_close(&c->service);
 	}
 	pthread_mutex_unlock(&c->serial);
-	call_unref(c);
+	front_call_unref(c);
 }
 
 void front_call_cancel(struct call *c)
@@ -325,5 +325,5 @@ static void call_closed(struct rpc_tag *tag, bool ok)
 	(void)ok;
 	if (c->cancelled)
 		front_call_cancel(c);
-	call_unref(c);
+	front_call_unref(c);
 }

@@ -121,7 +121,7 @@ static void on_wake(struct rpc_tag *tag, bool ok)
 	if (more)
 		rpc_start(o->wake_call, NULL, 0, &o->wake_tag);
 	while ((it = list_pop_front(&mine)))
-		call_flush(CONTAINER_OF(it, struct call, out_link));
+		front_call_flush(CONTAINER_OF(it, struct call, out_link));
 }
 
 static void outbox_init(struct outbox *o, grpc_completion_queue *cq)
@@ -278,7 +278,7 @@ static void cancel_all(struct grpc_front *f)
 	pthread_mutex_unlock(&f->mu);
 	for (size_t i = 0; i < len; i++) {
 		front_call_cancel(all[i]);
-		call_unref(all[i]);
+		front_call_unref(all[i]);
 	}
 	free(all);
 }

@@ -117,18 +117,18 @@ void front_close(struct grpc_front *f, struct call *c); /* gives its memory back
 void front_put_out(struct call *c);   /* c is in_outbox, holds a reference for it; not with c->mu held */
 
 /* call.c */
-extern const struct service_ops call_ops;
+extern const struct service_ops front_call_ops;
 struct call *front_call_new(struct grpc_front *f);
 void front_call_free(struct call *c);
-void call_unref(struct call *c);
+void front_call_unref(struct call *c);
 void front_call_cancel(struct call *c);
-void call_read(struct call *c); /* with serial: one more message */
-void call_finish(struct call *c, enum err e, const char *detail, struct slice details);
+void front_call_read(struct call *c); /* with serial: one more message */
+void front_call_finish(struct call *c, enum err e, const char *detail, struct slice details);
 
 /* send.c */
-void call_pump(struct call *c); /* with serial: starts the next send if there is one and none is under way */
-void call_flush(struct call *c); /* from the outbox */
-void call_sent(struct rpc_tag *tag, bool ok);
+void front_call_pump(struct call *c); /* with serial: starts the next send if there is one and none is under way */
+void front_call_flush(struct call *c); /* from the outbox */
+void front_call_sent(struct rpc_tag *tag, bool ok);
 
 /* status.c */
 void status_details(enum err e, const char *text, struct slice detail, struct buf *ret);

@@ -106,18 +106,20 @@ static void add_status(struct call *c, struct batch *b)
 
 static void collect(struct call *c, struct batch *b)
 {
-	bool message = has_message(c);
+	bool message = has_message(c), first = !c->initial_sent;
 	if (c->sending || c->status_sent || (!message && !c->finished))
 		return;
 	c->sending = true;
-	if (!c->initial_sent)
+	if (first)
 		add(b, GRPC_OP_SEND_INITIAL_METADATA);
 	c->initial_sent = true;
 	if (message) {
 		grpc_op *op = add(b, GRPC_OP_SEND_MESSAGE);
 		c->sent_message = next_message(c);
 		op->data.send_message.send_message = c->sent_message;
-		if (has_message(c))
+		/* Never beside the initial metadata: the library then writes nothing until somebody else does, and the batch, which waits for the
+		 * metadata to be written, never ends (1.51). */
+		if (has_message(c) && !first)
 			op->flags = GRPC_WRITE_BUFFER_HINT;
 	}
 	if (c->finished && !has_message(c))
@@ -126,7 +128,7 @@ static void collect(struct call *c, struct batch *b)
 
 /* ---- */
 
-void call_pump(struct call *c)
+void front_call_pump(struct call *c)
 {
 	struct batch b = { .len = 0 };
 	pthread_mutex_lock(&c->mu);
@@ -140,7 +142,7 @@ void call_pump(struct call *c)
 		grpc_slice_unref(b.text);
 }
 
-void call_flush(struct call *c)
+void front_call_flush(struct call *c)
 {
 	bool read;
 	pthread_mutex_lock(&c->serial);
@@ -151,13 +153,13 @@ void call_flush(struct call *c)
 		c->paused = c->resume = false;
 	pthread_mutex_unlock(&c->mu);
 	if (read)
-		call_read(c);
-	call_pump(c);
+		front_call_read(c);
+	front_call_pump(c);
 	pthread_mutex_unlock(&c->serial);
-	call_unref(c);
+	front_call_unref(c);
 }
 
-void call_sent(struct rpc_tag *tag, bool ok)
+void front_call_sent(struct rpc_tag *tag, bool ok)
 {
 	struct call *c = CONTAINER_OF(tag, struct call, sent);
 	uint32_t replies = 0;
@@ -178,9 +180,9 @@ void call_sent(struct rpc_tag *tag, bool ok)
 	for (; replies && !last; replies--)
 		service_writable(&c->service);
 	if (!last)
-		call_pump(c);
+		front_call_pump(c);
 	pthread_mutex_unlock(&c->serial);
 	if (last)
-		call_unref(c); /* what it began with */
-	call_unref(c);
+		front_call_unref(c); /* what it began with */
+	front_call_unref(c);
 }

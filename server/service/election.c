@@ -48,14 +48,14 @@ static bool observe_message(struct service_call *c, struct slice bytes)
 	const char *detail = NULL;
 	enum err e;
 	if (c->state) {
-		stream_fail(c, ERR_MALFORMED); /* one request, no more */
+		service_stream_fail(c, ERR_MALFORMED); /* one request, no more */
 		return true;
 	}
 	e = service_check(c, bytes, &detail);
 	if (e)
 		service_finish(c, e, detail);
 	else
-		stream_open(c, bytes);
+		service_stream_open(c, bytes);
 	return true;
 }
 
@@ -68,7 +68,7 @@ static void observe_half_close(struct service_call *c)
 const struct call_class observe_class = {
 	.message = observe_message,
 	.half_close = observe_half_close,
-	.cancel = stream_cancel,
-	.writable = stream_writable,
-	.end = stream_end,
+	.cancel = service_stream_cancel,
+	.writable = service_stream_writable,
+	.end = service_stream_end,
 };

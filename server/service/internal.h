@@ -57,15 +57,15 @@ void service_finish(struct service_call *c, enum err e, const char *detail);
 /* Puts the length in front of the one message in *reply and hands it over. */
 void service_reply_one(struct service_call *c, struct buf *reply);
 
-void leader_watch_add(struct service *s, struct leader_watch *w);    /* w->lost is set */
-void leader_watch_remove(struct service *s, struct leader_watch *w);
+void service_leader_watch_add(struct service *s, struct leader_watch *w);    /* w->lost is set */
+void service_leader_watch_remove(struct service *s, struct leader_watch *w);
 
 /* stream.c: a call that the core drives. */
-void stream_open(struct service_call *c, struct slice bytes);
-void stream_message(struct service_call *c, struct slice bytes);
-void stream_fail(struct service_call *c, enum err e); /* ends with e, whatever the core says */
-void stream_cancel(struct service_call *c);
-void stream_writable(struct service_call *c);
-void stream_end(struct service_call *c);
+void service_stream_open(struct service_call *c, struct slice bytes);
+void service_stream_message(struct service_call *c, struct slice bytes);
+void service_stream_fail(struct service_call *c, enum err e); /* ends with e, whatever the core says */
+void service_stream_cancel(struct service_call *c);
+void service_stream_writable(struct service_call *c);
+void service_stream_end(struct service_call *c);
 
 #endif

@@ -258,14 +258,14 @@ static void keep_alive_start(struct service_call *c)
 	c->state = ka;
 	if (c->need_leader) {
 		ka->leader_watch.lost = leader_lost;
-		leader_watch_add(c->service, &ka->leader_watch);
+		service_leader_watch_add(c->service, &ka->leader_watch);
 	}
 }
 
 static void keep_alive_end(struct service_call *c)
 {
 	struct keep_alive *ka = c->state;
-	leader_watch_remove(c->service, &ka->leader_watch);
+	service_leader_watch_remove(c->service, &ka->leader_watch);
 	ASSERT(list_empty(&ka->queue));
 	pthread_mutex_destroy(&ka->mu);
 	free(ka);

@@ -206,14 +206,14 @@ void service_end(struct service_call *c)
 
 /* ---- streams that need a leader ---- */
 
-void leader_watch_add(struct service *s, struct leader_watch *w)
+void service_leader_watch_add(struct service *s, struct leader_watch *w)
 {
 	pthread_mutex_lock(&s->mu);
 	list_push_back(&s->need_leader, &w->link);
 	pthread_mutex_unlock(&s->mu);
 }
 
-void leader_watch_remove(struct service *s, struct leader_watch *w)
+void service_leader_watch_remove(struct service *s, struct leader_watch *w)
 {
 	if (!w->lost)
 		return;

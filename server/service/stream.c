@@ -46,7 +46,7 @@ static void leader_lost(struct leader_watch *w)
 	close_with(CONTAINER_OF(w, struct stream, leader_watch), ERR_NO_LEADER);
 }
 
-void stream_open(struct service_call *c, struct slice bytes)
+void service_stream_open(struct service_call *c, struct slice bytes)
 {
 	struct stream *st = mem_zalloc(sizeof(*st));
 	enum err e;
@@ -63,21 +63,21 @@ void stream_open(struct service_call *c, struct slice bytes)
 	}
 	if (c->need_leader) {
 		st->leader_watch.lost = leader_lost;
-		leader_watch_add(c->service, &st->leader_watch);
+		service_leader_watch_add(c->service, &st->leader_watch);
 	}
 }
 
-void stream_message(struct service_call *c, struct slice bytes)
+void service_stream_message(struct service_call *c, struct slice bytes)
 {
 	node_stream_message(c->service->node, stream_of(c)->submit.tag, bytes);
 }
 
-void stream_fail(struct service_call *c, enum err e)
+void service_stream_fail(struct service_call *c, enum err e)
 {
 	close_with(stream_of(c), e);
 }
 
-void stream_cancel(struct service_call *c)
+void service_stream_cancel(struct service_call *c)
 {
 	if (stream_of(c))
 		close_with(stream_of(c), ERR_CANCELED);
@@ -85,13 +85,13 @@ void stream_cancel(struct service_call *c)
 		service_finish(c, ERR_CANCELED, NULL);
 }
 
-void stream_writable(struct service_call *c)
+void service_stream_writable(struct service_call *c)
 {
 	node_stream_writable(c->service->node, stream_of(c)->submit.tag);
 }
 
-void stream_end(struct service_call *c)
+void service_stream_end(struct service_call *c)
 {
-	leader_watch_remove(c->service, &stream_of(c)->leader_watch);
+	service_leader_watch_remove(c->service, &stream_of(c)->leader_watch);
 	free(c->state);
 }

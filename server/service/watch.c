@@ -5,16 +5,16 @@
 
 static void watch_start(struct service_call *c)
 {
-	stream_open(c, slice_of(NULL, 0));
+	service_stream_open(c, slice_of(NULL, 0));
 }
 
 static bool watch_message(struct service_call *c, struct slice bytes)
 {
 	enum err e = service_check_form(c, bytes);
 	if (e)
-		stream_fail(c, e);
+		service_stream_fail(c, e);
 	else
-		stream_message(c, bytes);
+		service_stream_message(c, bytes);
 	return true;
 }
 
@@ -27,7 +27,7 @@ const struct call_class watch_class = {
 	.start = watch_start,
 	.message = watch_message,
 	.half_close = watch_half_close,
-	.cancel = stream_cancel,
-	.writable = stream_writable,
-	.end = stream_end,
+	.cancel = service_stream_cancel,
+	.writable = service_stream_writable,
+	.end = service_stream_end,
 };
