@@ -1,0 +1,101 @@
+/* base64.c: see base64.h. etcd up to 3.5 reads the padded standard alphabet alone, later ones both alphabets with or without padding: we
+ * read all that any of them does. */
+#include "base64.h"
+
+static const char alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+void base64_encode(struct buf *out, struct slice bytes)
+{
+	size_t full = bytes.len / 3 * 3, rest = bytes.len - full;
+	const uint8_t *p = bytes.ptr;
+	uint8_t *to;
+	buf_reserve(out, (bytes.len + 2) / 3 * 4);
+	to = out->ptr + out->len;
+	for (size_t i = 0; i < full; i += 3, p += 3) {
+		uint32_t v = (uint32_t)p[0] << 16 | (uint32_t)p[1] << 8 | p[2];
+		*to++ = (uint8_t)alphabet[v >> 18];
+		*to++ = (uint8_t)alphabet[v >> 12 & 63];
+		*to++ = (uint8_t)alphabet[v >> 6 & 63];
+		*to++ = (uint8_t)alphabet[v & 63];
+	}
+	if (rest) {
+		uint32_t v = (uint32_t)p[0] << 16 | (rest == 2 ? (uint32_t)p[1] << 8 : 0);
+		*to++ = (uint8_t)alphabet[v >> 18];
+		*to++ = (uint8_t)alphabet[v >> 12 & 63];
+		*to++ = rest == 2 ? (uint8_t)alphabet[v >> 6 & 63] : '=';
+		*to++ = '=';
+	}
+	if (to)
+		out->len = (size_t)(to - out->ptr);
+}
+
+/* 0..63, or more for what is no digit. */
+static unsigned digit_of(uint8_t c)
+{
+	if (c >= 'A' && c <= 'Z')
+		return (unsigned)c - 'A';
+	if (c >= 'a' && c <= 'z')
+		return (unsigned)c - 'a' + 26;
+	if (c >= '0' && c <= '9')
+		return (unsigned)c - '0' + 52;
+	if (c == '+' || c == '-')
+		return 62;
+	return c == '/' || c == '_' ? 63 : 64;
+}
+
+static bool is_line_end(uint8_t c)
+{
+	return c == '\n' || c == '\r';
+}
+
+/* Padding begins at `at`, behind `digits` digits of the last group: as much as is lacking, or nothing, and then the end. */
+static bool check_padding(struct slice text, size_t at, unsigned digits, size_t *ret_at)
+{
+	unsigned lacking = digits ? 4 - digits : 0, seen = 0;
+	for (; at < text.len; at++) {
+		if (is_line_end(text.ptr[at]))
+			continue;
+		if (text.ptr[at] != '=' || seen == lacking) {
+			*ret_at = at;
+			return false;
+		}
+		seen++;
+	}
+	*ret_at = text.len;
+	return digits != 1 && (seen == 0 || seen == lacking);
+}
+
+bool base64_decode(struct buf *out, struct slice text, size_t *ret_at)
+{
+	uint32_t v = 0;
+	unsigned digits = 0;
+	size_t at = 0;
+	uint8_t *to;
+	buf_reserve(out, text.len / 4 * 3 + 3);
+	to = out->ptr + out->len;
+	for (; at < text.len; at++) {
+		unsigned d = digit_of(text.ptr[at]);
+		if (d > 63) {
+			if (is_line_end(text.ptr[at]))
+				continue;
+			break;
+		}
+		v = v << 6 | d;
+		if (++digits == 4) {
+			*to++ = (uint8_t)(v >> 16);
+			*to++ = (uint8_t)(v >> 8);
+			*to++ = (uint8_t)v;
+			digits = 0;
+		}
+	}
+	if (!check_padding(text, at, digits, ret_at))
+		return false;
+	if (digits == 2) {
+		*to++ = (uint8_t)(v >> 4);
+	} else if (digits == 3) {
+		*to++ = (uint8_t)(v >> 10);
+		*to++ = (uint8_t)(v >> 2);
+	}
+	out->len = (size_t)(to - out->ptr);
+	return true;
+}

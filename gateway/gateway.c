@@ -1,0 +1,254 @@
+/* gateway.c: the loop's thread, how others reach it, and how it ends.
+ *
+ * Everything of h2o is made, used and taken apart on this one thread. Others leave work under gateway.mu (adopted connections, what services
+ * said, the wish to stop) and wake the loop with one message that h2o delivers among its own callbacks; h2o runs what we then cause at once. */
+#include "gateway/gateway.h"
+
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "internal.h"
+
+struct adopted {
+	struct list link;
+	int fd;
+	char address[GATEWAY_ADDRESS_MAX];
+};
+
+uint64_t gateway_clock_ms(void)
+{
+	struct timespec ts;
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
+}
+
+void gateway_wake_locked(struct gateway *g)
+{
+	if (g->awake || g->ended)
+		return;
+	g->awake = true;
+	h2o_multithread_send_message(&g->receiver, &g->wake);
+}
+
+/* ---- on the loop ---- */
+
+static void adopt_all(struct gateway *g, struct list *adopted)
+{
+	struct list *it;
+	while ((it = list_pop_front(adopted))) {
+		struct adopted *a = CONTAINER_OF(it, struct adopted, link);
+		connection_adopt(g, a->fd, a->address);
+		free(a);
+	}
+}
+
+static void move_list(struct list *from, struct list *to)
+{
+	list_init(to);
+	if (list_empty(from))
+		return;
+	*to = *from;
+	to->next->prev = to;
+	to->prev->next = to;
+	list_init(from);
+}
+
+static void begin_stop(struct gateway *g)
+{
+	g->stopping = true;
+	g->stopping_since_ms = gateway_clock_ms();
+	g->ctx.shutdown_requested = 1;
+	connections_shut(g, /*idle_only=*/true);
+	json_calls_stop(g, /*streams_only=*/true);
+}
+
+static void on_wake(h2o_multithread_receiver_t *receiver, h2o_linklist_t *messages)
+{
+	struct gateway *g = CONTAINER_OF(receiver, struct gateway, receiver);
+	struct list adopted;
+	bool stop;
+	while (!h2o_linklist_is_empty(messages))
+		h2o_linklist_unlink(messages->next);
+	pthread_mutex_lock(&g->mu);
+	g->awake = false;
+	move_list(&g->adopted, &adopted);
+	stop = g->stop;
+	pthread_mutex_unlock(&g->mu);
+	g->now_ms = gateway_clock_ms();
+	adopt_all(g, &adopted);
+	json_calls_drain(g);
+	if (stop && !g->stopping)
+		begin_stop(g);
+}
+
+static void stop_tick(struct gateway *g)
+{
+	if (g->now_ms - g->stopping_since_ms >= GATEWAY_STOP_GRACE_MS)
+		json_calls_stop(g, /*streams_only=*/false);
+	if (!list_empty(&g->calls))
+		return;
+	if (!g->drained_since_ms)
+		g->drained_since_ms = g->now_ms;
+	if (g->now_ms - g->drained_since_ms >= GATEWAY_STOP_FLUSH_MS)
+		connections_shut(g, /*idle_only=*/false);
+}
+
+static void on_tick(h2o_timeout_entry_t *entry)
+{
+	struct gateway *g = CONTAINER_OF(entry, struct gateway, tick);
+	g->now_ms = gateway_clock_ms();
+	json_calls_tick(g);
+	connections_tick(g);
+	if (g->stopping)
+		stop_tick(g);
+	h2o_timeout_link(g->loop, &g->ctx.hundred_ms_timeout, &g->tick);
+}
+
+/* ---- the thread ---- */
+
+static void loop_init(struct gateway *g)
+{
+	h2o_hostconf_t *host;
+	h2o_handler_t *handler;
+	h2o_config_init(&g->globalconf);
+	g->globalconf.server_name = h2o_iovec_init("", 0);
+	g->globalconf.http1.upgrade_to_http2 = 0;
+	/* Between requests; how long a request itself may take to arrive is seen to by connections_tick(). */
+	g->globalconf.http1.req_timeout = g->config.idle_timeout_ms;
+	g->globalconf.max_request_entity_size = 2 * (size_t)g->config.max_request_bytes + 64 * 1024;
+	host = h2o_config_register_host(&g->globalconf, h2o_iovec_init("default", 7), 65535);
+	handler = h2o_create_handler(h2o_config_register_path(host, "/", 0), sizeof(*handler));
+	handler->on_req = exchange_begin;
+	g->loop = h2o_evloop_create();
+	h2o_context_init(&g->ctx, g->loop, &g->globalconf);
+	g->accept_ctx.ctx = &g->ctx;
+	g->accept_ctx.hosts = g->globalconf.hosts;
+	h2o_multithread_register_receiver(g->ctx.queue, &g->receiver, on_wake);
+	connection_watch_init(g);
+	g->tick.cb = on_tick;
+	h2o_timeout_link(g->loop, &g->ctx.hundred_ms_timeout, &g->tick);
+}
+
+static void loop_deinit(struct gateway *g)
+{
+	h2o_timeout_unlink(&g->tick);
+	connection_watch_deinit(g);
+	h2o_multithread_unregister_receiver(g->ctx.queue, &g->receiver);
+	h2o_context_dispose(&g->ctx);
+	h2o_config_dispose(&g->globalconf);
+	h2o_evloop_destroy(g->loop);
+	arena_deinit(&g->scratch);
+}
+
+static bool is_over(const struct gateway *g)
+{
+	return g->stopping && list_empty(&g->calls) && list_empty(&g->connections);
+}
+
+/* Nobody wakes a loop that has ended; a message already on its way is taken first. */
+static bool end_if_quiet(struct gateway *g)
+{
+	bool quiet;
+	pthread_mutex_lock(&g->mu);
+	quiet = is_over(g) && !g->awake;
+	g->ended = g->ended || quiet;
+	pthread_mutex_unlock(&g->mu);
+	return quiet;
+}
+
+struct start {
+	struct gateway *gateway;
+	pthread_mutex_t mu;
+	pthread_cond_t cond;
+	bool done;
+};
+
+static void *loop_main(void *arg)
+{
+	struct start *s = arg;
+	struct gateway *g = s->gateway;
+	pthread_setname_np(pthread_self(), "gateway");
+	loop_init(g);
+	pthread_mutex_lock(&s->mu);
+	s->done = true;
+	pthread_cond_signal(&s->cond);
+	pthread_mutex_unlock(&s->mu);
+	while (!end_if_quiet(g))
+		h2o_evloop_run(g->loop, GATEWAY_TICK_MS);
+	loop_deinit(g);
+	return NULL;
+}
+
+struct gateway *gateway_new(const struct gateway_config *config)
+{
+	struct gateway *g = mem_zalloc(sizeof(*g));
+	struct start s = { .gateway = g, .mu = PTHREAD_MUTEX_INITIALIZER, .cond = PTHREAD_COND_INITIALIZER };
+	g->config = *config;
+	g->now_ms = gateway_clock_ms();
+	pthread_mutex_init(&g->mu, NULL);
+	list_init(&g->connections);
+	list_init(&g->calls);
+	list_init(&g->adopted);
+	list_init(&g->posted);
+	arena_init(&g->scratch);
+	ASSERT(pthread_create(&g->thread, NULL, loop_main, &s) == 0);
+	pthread_mutex_lock(&s.mu);
+	while (!s.done)
+		pthread_cond_wait(&s.cond, &s.mu);
+	pthread_mutex_unlock(&s.mu);
+	return g;
+}
+
+void gateway_adopt(struct gateway *g, int fd, const char *address)
+{
+	struct adopted *a;
+	bool stop;
+	if (atomic_fetch_add(&g->connections_len, 1) >= g->config.max_connections) {
+		atomic_fetch_sub(&g->connections_len, 1);
+		atomic_fetch_add(&g->refused_connections, 1);
+		connection_refuse(fd, "503 Service Unavailable", "too many connections");
+		close(fd);
+		return;
+	}
+	a = mem_zalloc(sizeof(*a));
+	a->fd = fd;
+	snprintf(a->address, sizeof(a->address), "%s", address);
+	pthread_mutex_lock(&g->mu);
+	stop = g->stop;
+	if (!stop) {
+		list_push_back(&g->adopted, &a->link);
+		gateway_wake_locked(g);
+	}
+	pthread_mutex_unlock(&g->mu);
+	if (stop) {
+		atomic_fetch_sub(&g->connections_len, 1);
+		close(fd);
+		free(a);
+	}
+}
+
+void gateway_stop(struct gateway *g)
+{
+	pthread_mutex_lock(&g->mu);
+	if (g->stop) {
+		pthread_mutex_unlock(&g->mu);
+		return;
+	}
+	g->stop = true;
+	gateway_wake_locked(g);
+	pthread_mutex_unlock(&g->mu);
+	pthread_join(g->thread, NULL);
+}
+
+void gateway_free(struct gateway *g)
+{
+	if (!g)
+		return;
+	gateway_stop(g);
+	ASSERT(list_empty(&g->adopted));
+	ASSERT(list_empty(&g->posted));
+	pthread_mutex_destroy(&g->mu);
+	free(g);
+}

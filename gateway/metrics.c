@@ -1,0 +1,171 @@
+/* metrics.c: figures in Prometheus' text format: of the process, of this replica's node, and of the gateway itself. */
+#include <dirent.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "internal.h"
+#include "node/node.h"
+
+static void head(struct buf *out, const char *name, const char *type, const char *help)
+{
+	buf_printf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
+}
+
+static void put_u64(struct buf *out, const char *name, const char *type, const char *help, uint64_t v)
+{
+	head(out, name, type, help);
+	buf_printf(out, "%s %" PRIu64 "\n", name, v);
+}
+
+static void gauge(struct buf *out, const char *name, const char *help, uint64_t v)
+{
+	put_u64(out, name, "gauge", help, v);
+}
+
+static void counter(struct buf *out, const char *name, const char *help, uint64_t v)
+{
+	put_u64(out, name, "counter", help, v);
+}
+
+/* ---- the process ---- */
+
+static void write_cpu(struct buf *out)
+{
+	struct rusage u;
+	if (getrusage(RUSAGE_SELF, &u) < 0)
+		return;
+	head(out, "process_cpu_seconds_total", "counter", "User and system time that the process has used.");
+	buf_printf(out, "process_cpu_seconds_total %.3f\n",
+		   (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6);
+}
+
+static void write_memory(struct buf *out)
+{
+	unsigned long long total, resident;
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+	FILE *f = fopen("/proc/self/statm", "re");
+	if (!f)
+		return;
+	if (fscanf(f, "%llu %llu", &total, &resident) == 2) {
+		gauge(out, "process_resident_memory_bytes", "Memory in use.", resident * page);
+		gauge(out, "process_virtual_memory_bytes", "Address space in use.", total * page);
+	}
+	fclose(f);
+}
+
+static void write_descriptors(struct buf *out)
+{
+	struct rlimit limit;
+	uint64_t n = 0;
+	DIR *d = opendir("/proc/self/fd");
+	if (d) {
+		while (readdir(d))
+			n++;
+		closedir(d);
+		gauge(out, "process_open_fds", "Descriptors in use.", n > 3 ? n - 3 : 0); /* without ".", ".." and this directory's own */
+	}
+	if (getrlimit(RLIMIT_NOFILE, &limit) == 0)
+		gauge(out, "process_max_fds", "Descriptors that the process may have.", limit.rlim_cur);
+}
+
+/* The 22nd field of stat, in ticks since the machine started, and that start as /proc/stat has it. */
+static bool read_start_time(double *ret)
+{
+	char line[1024], *at;
+	unsigned long long ticks, boot = 0;
+	FILE *f = fopen("/proc/self/stat", "re");
+	bool ok = f && fgets(line, sizeof(line), f) && (at = strrchr(line, ')')) &&
+		  sscanf(at + 2, "%*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu", &ticks) == 1;
+	if (f)
+		fclose(f);
+	f = ok ? fopen("/proc/stat", "re") : NULL;
+	while (f && fgets(line, sizeof(line), f) && sscanf(line, "btime %llu", &boot) != 1)
+		;
+	if (f)
+		fclose(f);
+	if (!boot)
+		return false;
+	*ret = (double)boot + (double)ticks / (double)sysconf(_SC_CLK_TCK);
+	return true;
+}
+
+static void write_process(struct buf *out)
+{
+	double start;
+	write_cpu(out);
+	write_memory(out);
+	write_descriptors(out);
+	if (read_start_time(&start)) {
+		head(out, "process_start_time_seconds", "gauge", "When the process started, in seconds since 1970.");
+		buf_printf(out, "process_start_time_seconds %.2f\n", start);
+	}
+}
+
+/* ---- the node ---- */
+
+static void write_node(struct buf *out, struct node *n)
+{
+	struct core_status s;
+	node_status(n, &s);
+	gauge(out, "holdfast_serving", "1 when this replica knows a leader and has caught up.", s.serving);
+	gauge(out, "holdfast_is_leader", "1 when this replica leads its cell.", s.role == RAFT_LEADER);
+	gauge(out, "holdfast_has_leader", "1 when this replica knows a leader.", s.leader != 0);
+	gauge(out, "holdfast_raft_term", "The term that this replica is in.", s.term);
+	gauge(out, "holdfast_raft_commit_index", "Highest log position known to be on a quorum.", s.commit);
+	gauge(out, "holdfast_raft_applied_index", "Highest log position fed to the state machine.", s.applied);
+	gauge(out, "holdfast_raft_last_index", "Last position of this replica's log.", s.last);
+	gauge(out, "holdfast_raft_stable_index", "Last position of the log that is on this replica's disk.", s.stable);
+	gauge(out, "holdfast_revision", "The store's revision.", (uint64_t)s.revision);
+	gauge(out, "holdfast_leases", "Leases alive.", s.leases);
+	gauge(out, "holdfast_keys", "Keys in the store.", s.keys);
+	gauge(out, "holdfast_watchers", "Watches open on this replica.", s.watchers);
+	gauge(out, "holdfast_pending_calls", "Calls that wait for the log or for a quorum.", s.pending);
+	gauge(out, "holdfast_waiters", "Calls that wait for a lock or an election.", s.waiters);
+	gauge(out, "holdfast_store_bytes", "Bytes that keys, values and their history take.", s.store_bytes);
+}
+
+/* ---- the gateway ---- */
+
+static uint64_t list_len(const struct list *l)
+{
+	uint64_t n = 0;
+	LIST_FOR_EACH(it, l)
+		n++;
+	return n;
+}
+
+static void write_requests(struct buf *out, const struct gateway *g)
+{
+	const char *name = "holdfast_gateway_requests_total";
+	head(out, name, "counter", "JSON requests that were answered, by method and status.");
+	for (int i = 0; i < METHOD_COUNT; i++) {
+		const struct method *m = method_by_id((enum method_id)i);
+		for (int status = 0; status < STATUS_COUNT; status++) {
+			if (g->requests[i][status])
+				buf_printf(out, "%s{service=\"%s\",method=\"%s\",code=\"%s\"} %" PRIu64 "\n", name, m->service, m->name,
+					   status_name((enum status_code)status), g->requests[i][status]);
+		}
+	}
+}
+
+static void write_gateway(struct buf *out, struct gateway *g)
+{
+	gauge(out, "holdfast_gateway_connections", "HTTP/1.1 connections open.", atomic_load(&g->connections_len));
+	counter(out, "holdfast_gateway_connections_refused_total", "Connections refused because there were too many.",
+		atomic_load(&g->refused_connections));
+	gauge(out, "holdfast_gateway_calls", "Calls and streams open.", list_len(&g->calls));
+	gauge(out, "holdfast_gateway_request_bytes", "Bytes of requests in memory.", g->input_bytes);
+	write_requests(out, g);
+}
+
+void metrics_write(struct gateway *g, struct buf *out)
+{
+	write_process(out);
+	write_node(out, g->config.node);
+	write_gateway(out, g);
+	if (g->config.metrics)
+		g->config.metrics(g->config.metrics_ctx, out);
+}
