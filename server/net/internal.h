@@ -77,6 +77,10 @@ struct peers {
 	uint64_t next_due_ms; /* no link that waits is due before; UINT64_MAX: none waits */
 	bool ending;          /* it has seen `stopping` */
 	bool wake_closed;     /* nobody posts the wake tag any more */
+	uint64_t give_up_ms;  /* when ending: for what gRPC does not let go */
+	bool left_behind;     /* it was given up */
+	struct peers *next_left_behind;
+	struct list dials;    /* all of them */
 	struct list streams_in;
 	size_t streams_in_len;
 	struct in_request *request;
@@ -90,7 +94,7 @@ void peers_wake(struct peers *p); /* any thread */
 /* ---- link.c: streams that we open ---- */
 
 struct link *link_new(struct peers *p, const struct peer_address *address); /* any thread */
-bool link_same_targets(const struct link *l, const struct peer_address *address);
+bool link_same_targets(const struct link *a, const struct link *b);
 void link_free(struct link *l);            /* no dial may be left */
 void links_run(struct peers *p);           /* after a wake: new links, removed ones, outboxes */
 uint64_t links_tick(struct peers *p);      /* what is due; returns when to call it next */

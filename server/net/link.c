@@ -34,6 +34,7 @@
 #define RETRIES_SOON 10
 
 struct dial {
+	struct list node; /* peers->dials */
 	struct peers *peers;
 	struct link *link; /* NULL: given up, only awaits its tags */
 	grpc_channel *channel;
@@ -52,40 +53,29 @@ static void dial_start(struct link *l, uint64_t now);
 
 /* ---- links ---- */
 
-/* gRPC's name of an address; NULL: not a URL we know. Addresses bypass its resolver. */
-static char *target_of(const char *url)
+static void add_target(struct link *l, const char *format, const char *host, const char *port)
 {
-	char host[256], port[8], text[320];
+	char text[320];
+	snprintf(text, sizeof(text), format, host, port);
+	l->targets[l->targets_len++] = strcpy(mem_alloc(strlen(text) + 1), text);
+}
+
+/* In gRPC's words. Addresses bypass its resolver, and so does "localhost", which c-ares 1.18 leaks. False: not a URL we know. */
+static bool add_targets(struct link *l, const char *url)
+{
+	char host[256], port[8];
 	struct in6_addr probe;
 	if (!url_split(url, host, sizeof(host), port, sizeof(port)))
-		return NULL;
-	if (inet_pton(AF_INET6, host, &probe) == 1)
-		snprintf(text, sizeof(text), "ipv6:%%5B%s%%5D:%s", host, port);
-	else
-		snprintf(text, sizeof(text), "%s%s:%s", inet_pton(AF_INET, host, &probe) == 1 ? "ipv4:" : "dns:///", host, port);
-	return strcpy(mem_alloc(strlen(text) + 1), text);
-}
-
-static size_t targets_of(const struct peer_address *address, char ***ret)
-{
-	char **targets = mem_alloc((address->urls_len + 1) * sizeof(*targets));
-	size_t len = 0;
-	for (size_t i = 0; i < address->urls_len; i++) {
-		targets[len] = target_of(address->urls[i]);
-		if (targets[len])
-			len++;
-		else
-			log_warn("cannot use a peer's address", LOG_ID("member", address->id), LOG_STR("address", address->urls[i]));
+		return false;
+	if (strcmp(host, "localhost") == 0) {
+		add_target(l, "ipv4:%s:%s", "127.0.0.1", port);
+		add_target(l, "ipv6:%%5B%s%%5D:%s", "::1", port);
+	} else if (inet_pton(AF_INET6, host, &probe) == 1) {
+		add_target(l, "ipv6:%%5B%s%%5D:%s", host, port);
+	} else {
+		add_target(l, inet_pton(AF_INET, host, &probe) == 1 ? "ipv4:%s:%s" : "dns:///%s:%s", host, port);
 	}
-	*ret = targets;
-	return len;
-}
-
-static void targets_free(char **targets, size_t len)
-{
-	while (len)
-		free(targets[--len]);
-	free(targets);
+	return true;
 }
 
 struct link *link_new(struct peers *p, const struct peer_address *address)
@@ -93,20 +83,21 @@ struct link *link_new(struct peers *p, const struct peer_address *address)
 	struct link *l = mem_zalloc(sizeof(*l));
 	l->peers = p;
 	l->id = address->id;
-	l->targets_len = targets_of(address, &l->targets);
+	l->targets = mem_alloc((2 * address->urls_len + 1) * sizeof(*l->targets));
 	list_init(&l->node);
 	outbox_init(&l->outbox);
+	for (size_t i = 0; i < address->urls_len; i++) {
+		if (!add_targets(l, address->urls[i]))
+			log_warn("cannot use a peer's address", LOG_ID("member", l->id), LOG_STR("address", address->urls[i]));
+	}
 	return l;
 }
 
-bool link_same_targets(const struct link *l, const struct peer_address *address)
+bool link_same_targets(const struct link *a, const struct link *b)
 {
-	char **targets;
-	size_t len = targets_of(address, &targets);
-	bool same = len == l->targets_len;
-	for (size_t i = 0; same && i < len; i++)
-		same = strcmp(targets[i], l->targets[i]) == 0;
-	targets_free(targets, len);
+	bool same = a->targets_len == b->targets_len;
+	for (size_t i = 0; same && i < a->targets_len; i++)
+		same = strcmp(a->targets[i], b->targets[i]) == 0;
 	return same;
 }
 
@@ -114,7 +105,9 @@ void link_free(struct link *l)
 {
 	ASSERT(!l->dial);
 	outbox_deinit(&l->outbox);
-	targets_free(l->targets, l->targets_len);
+	while (l->targets_len)
+		free(l->targets[--l->targets_len]);
+	free(l->targets);
 	free(l);
 }
 
@@ -203,6 +196,7 @@ static void dial_tag_back(struct dial *d)
 	if (--d->pending)
 		return;
 	ASSERT(!d->link && !d->frame);
+	list_remove(&d->node);
 	grpc_call_unref(d->call);
 	grpc_channel_destroy(d->channel);
 	grpc_metadata_array_destroy(&d->initial);
@@ -312,6 +306,7 @@ static void dial_start(struct link *l, uint64_t now)
 	grpc_op end = { .op = GRPC_OP_RECV_STATUS_ON_CLIENT };
 	l->dial = d;
 	l->due_ms = UINT64_MAX;
+	list_push_back(&p->dials, &d->node);
 	d->peers = p;
 	d->link = l;
 	d->started_ms = now;

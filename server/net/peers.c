@@ -1,7 +1,10 @@
 /* peers.c: the set of peers, the thread that serves them, and its end.
  *
  * The end: the acceptor first; then, on the queue's thread, every dial is cancelled and the server shut down; when the last tag is back and nobody can post the
- * wake tag any more, the queue is shut down, and with it the thread. */
+ * wake tag any more, the queue is shut down, and with it the thread.
+ *
+ * gRPC ends no call while it has bytes of it in a write that the socket does not take, as when a peer's process is stopped, and that is for TCP's time-out to
+ * find. We do not wait for it: after STOP_PATIENCE_MS the thread ends, and what gRPC still refers to stays where it is until the process ends. */
 #include "peers.h"
 
 #include <grpc/grpc_security.h>
@@ -18,6 +21,11 @@
 
 #define RESERVE 16 /* descriptors that not even peers get: for files */
 #define UNDECIDED_MAX 64
+#define STOP_PATIENCE_MS 200
+
+/* What could not be freed, so that it is not lost. */
+static pthread_mutex_t left_behind_mu = PTHREAD_MUTEX_INITIALIZER;
+static struct peers *left_behind;
 
 uint64_t peers_now_ms(void)
 {
@@ -56,6 +64,7 @@ static void on_wake(struct rpc_tag *tag, bool ok)
 	pthread_mutex_unlock(&p->mu);
 	if (stopping && !p->ending) {
 		p->ending = true;
+		p->give_up_ms = peers_now_ms() + STOP_PATIENCE_MS;
 		peers_in_stop(p);
 	}
 	links_run(p);
@@ -64,17 +73,33 @@ static void on_wake(struct rpc_tag *tag, bool ok)
 		p->wake_closed = !atomic_exchange(&p->wake_posted, true);
 }
 
+/* How long the queue may be waited for. */
+static uint64_t next_wait_ms(struct peers *p)
+{
+	uint64_t now;
+	if (!p->ending)
+		return links_tick(p);
+	now = peers_now_ms();
+	return now < p->give_up_ms ? p->give_up_ms - now : 0;
+}
+
 static void *run(void *arg)
 {
 	struct peers *p = arg;
 	bool shut = false;
 	for (;;) {
-		uint64_t wait = links_tick(p);
-		if (rpc_run(p->cq, wait == UINT64_MAX ? gpr_inf_future(GPR_CLOCK_MONOTONIC) : rpc_in_ms(wait)) == RPC_SHUTDOWN)
+		uint64_t wait = next_wait_ms(p);
+		enum rpc_ran ran = rpc_run(p->cq, wait == UINT64_MAX ? gpr_inf_future(GPR_CLOCK_MONOTONIC) : rpc_in_ms(wait));
+		if (ran == RPC_SHUTDOWN)
 			return NULL;
-		if (p->ending && p->wake_closed && p->ops == 0 && !shut) {
+		if (!p->ending || shut)
+			continue;
+		if (p->wake_closed && p->ops == 0) {
 			shut = true;
 			grpc_completion_queue_shutdown(p->cq);
+		} else if (ran == RPC_TIMEOUT) {
+			p->left_behind = true;
+			return NULL;
 		}
 	}
 }
@@ -92,6 +117,7 @@ struct peers *peers_new(member_id self, const struct peers_callbacks *cb)
 	pthread_mutex_init(&p->mu, NULL);
 	list_init(&p->links);
 	list_init(&p->removed);
+	list_init(&p->dials);
 	p->cq = grpc_completion_queue_create_for_next(NULL);
 	p->channel_creds = grpc_insecure_credentials_create();
 	p->wake_channel = grpc_lame_client_channel_create("wake", GRPC_STATUS_UNAVAILABLE, "never used");
@@ -145,6 +171,13 @@ void peers_free(struct peers *p)
 		return;
 	peers_stop(p);
 	acceptor_free(p->acceptor);
+	if (p->left_behind) {
+		pthread_mutex_lock(&left_behind_mu);
+		p->next_left_behind = left_behind;
+		left_behind = p;
+		pthread_mutex_unlock(&left_behind_mu);
+		return;
+	}
 	peers_in_free(p);
 	ASSERT(list_empty(&p->links) && list_empty(&p->removed));
 	grpc_call_unref(p->wake_call);
@@ -189,13 +222,15 @@ static void remove_locked(struct peers *p, struct link *l)
 static void set_one_locked(struct peers *p, const struct peer_address *address)
 {
 	struct link *old = find_locked(p, address->id), *l;
-	if (old && link_same_targets(old, address))
-		return;
 	if (!old && p->links_len >= PEERS_MAX) {
 		log_error("too many peers, one is left out", LOG_ID("member", address->id));
 		return;
 	}
 	l = link_new(p, address);
+	if (old && link_same_targets(old, l)) {
+		link_free(l);
+		return;
+	}
 	if (old) {
 		outbox_move(&l->outbox, &old->outbox);
 		remove_locked(p, old);
