@@ -84,6 +84,7 @@ struct lock_call {
 	struct heap_node renew; /* when its own lease wants a keep-alive */
 	lease_id lease;
 	bool own_lease;        /* made for this call */
+	bool again;            /* another call had made the contender, or may have: Q5 */
 	bool bounded;
 	struct buf name;
 };

@@ -11,6 +11,8 @@
  *        The ABANDON does nothing if somebody asked again for the same contender.
  *   (Q3) several calls may wait for one contender here; all are answered by its grant, and all by its end.
  *   (Q4) a lease that a call had made for itself is kept alive by us while it waits; the client has it in full from the grant on.
+ *   (Q5) only the call that made a contender may take it away once it is held. One that asked again for it (perhaps late, from a replica that
+ *        was cut off) cannot know what the other was told: its ABANDON leaves a holder alone.
  *
  * Why a waiter fails: its lease ended (etcd's own text for it), its bound ran out, or somebody deleted its key, by Unlock or otherwise:
  * ERR_NOT_CONTENDER, since the client should not believe that its lease has ended. etcd's own recipe does not wait on either.
@@ -172,6 +174,7 @@ static void abandon(struct core *c, const struct lock_call *lk, uint64_t number,
 	pbw_close(&payload, mark);
 	if (lk->own_lease)
 		pbw_i64(&payload, 4, lk->lease);
+	pbw_u64(&payload, 5, lk->again); /* Q5 */
 	propose_submit(c, call, CMD(ABANDON), buf_view(&payload));
 	buf_free(&payload);
 }
@@ -291,6 +294,7 @@ void lock_applied(struct core *c, struct call *call, enum err e, struct kv_lock_
 		return;
 	}
 	propose_release(c, call);
+	call->lock->again = r->again;
 	if (call->canceled && e == ERR_OK) {
 		abandon(c, call->lock, call->number, buf_view(&r->key));
 		call_free(c, call);
@@ -396,6 +400,7 @@ static void recheck_command(struct core *c, struct call *call)
 		return;
 	key = buf_copy_of(contender_key(ct));
 	propose_release(c, call);
+	call->lock->again = true; /* nobody here saw who made it: Q5 */
 	if (call->canceled) {
 		abandon(c, call->lock, call->number, buf_view(&key));
 		call_free(c, call);

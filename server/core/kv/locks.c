@@ -68,7 +68,7 @@ static void put_key(struct kv_env *env, struct slice key, struct slice value, le
 }
 
 /* The state of the call after its command; NULL when nobody asks. */
-static void tell(const struct kv_env *env, struct slice key, struct kv_lock_result *ret)
+static void tell(const struct kv_env *env, struct slice key, bool again, struct kv_lock_result *ret)
 {
 	const struct contender *c = lock_find(env->locks, store_get(env->store, key, 0));
 	const struct lease_record *lease;
@@ -84,6 +84,7 @@ static void tell(const struct kv_env *env, struct slice key, struct kv_lock_resu
 		.token = c->create_revision,
 		.lease = c->lease,
 		.ttl_s = lease->ttl_s,
+		.again = again,
 	};
 }
 
@@ -136,6 +137,7 @@ enum err kv_lock(struct kv_env *env, struct slice payload, struct kv_lock_result
 	struct lock_attributes a;
 	struct buf key = { 0 };
 	const struct kv *kv;
+	bool again;
 	enum err e = kv_unpack(env, &holdfast__internal__lock_command__descriptor, payload, &m);
 
 	if (!e)
@@ -154,9 +156,10 @@ enum err kv_lock(struct kv_env *env, struct slice payload, struct kv_lock_result
 	};
 	lock_key(kv_slice(m->name), m->lease, &key);
 	kv = store_get(env->store, buf_view(&key), 0);
+	again = kv != NULL;
 	e = kv ? ask_again(env, m, &a, kv) : join_queue(env, m, &a, buf_view(&key));
 	if (!e)
-		tell(env, buf_view(&key), ret);
+		tell(env, buf_view(&key), again, ret);
 	buf_free(&key);
 	return e;
 }
