@@ -125,6 +125,8 @@ static void publish_status(struct node *n)
 	struct core_status s;
 	core_status(n->core, &s);
 	pthread_mutex_lock(&n->status_mu);
+	if (n->status.role != s.role || n->status.leader != s.leader)
+		pthread_cond_broadcast(&n->status_changed);
 	n->status = s;
 	pthread_mutex_unlock(&n->status_mu);
 }
@@ -182,6 +184,15 @@ static void wait_and_take(struct node *n, uint64_t until_ms, struct batch *b)
 	pthread_mutex_unlock(&in->mu);
 }
 
+/* The core answers a cancelled call no more; its owner still waits to have it back. */
+static void answer_canceled(struct node *n, uint64_t tag)
+{
+	struct submit_call *call = map64_remove(&n->calls, tag);
+	struct buf none = { .ptr = NULL };
+	if (call)
+		call->done(call, ERR_CANCELED, &none, &none);
+}
+
 static void step_items(struct node *n, struct list *items, uint64_t now)
 {
 	struct list *it;
@@ -191,6 +202,8 @@ static void step_items(struct node *n, struct list *items, uint64_t now)
 		if (item->event.kind == EVENT_STREAM_OPEN)
 			map64_put(&n->streams, item->event.stream.tag, item->stream);
 		core_step(n->core, &item->event);
+		if (item->event.kind == EVENT_CANCEL)
+			answer_canceled(n, item->event.tag);
 		inbox_item_free(item);
 	}
 }
@@ -286,12 +299,17 @@ static void *core_main(void *arg)
 enum err node_new(const struct node_config *config, struct node **ret, struct errmsg *em)
 {
 	struct node *n = mem_zalloc(sizeof(*n));
+	pthread_condattr_t attr;
 	enum err e;
 	n->config = *config;
 	atomic_init(&n->next_tag, 1);
 	atomic_init(&n->stopped, false);
 	inbox_init(&n->inbox);
 	pthread_mutex_init(&n->status_mu, NULL);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&n->status_changed, &attr);
+	pthread_condattr_destroy(&attr);
 	list_init(&n->held_back);
 	e = node_load(n, em);
 	if (e) {
@@ -309,6 +327,28 @@ void node_start(struct node *n)
 	snap_start(&n->snap, n);
 	n->started = true;
 	ASSERT(pthread_create(&n->thread, NULL, core_main, n) == 0);
+}
+
+void node_hand_over(struct node *n, uint64_t timeout_ms)
+{
+	struct inbox_item *item = mem_zalloc(sizeof(*item));
+	struct timespec until;
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_sec += (time_t)(timeout_ms / 1000);
+	until.tv_nsec += (long)(timeout_ms % 1000) * 1000000;
+	until.tv_sec += until.tv_nsec / 1000000000;
+	until.tv_nsec %= 1000000000;
+	item->event.kind = EVENT_TRANSFER;
+	item->event.member = 0;
+	if (!inbox_put_other(n, item))
+		return;
+	pthread_mutex_lock(&n->status_mu);
+	/* Until somebody else is known to lead: then what waits here has been passed on. */
+	while (n->status.role == RAFT_LEADER || n->status.leader == 0) {
+		if (pthread_cond_timedwait(&n->status_changed, &n->status_mu, &until) == ETIMEDOUT)
+			break;
+	}
+	pthread_mutex_unlock(&n->status_mu);
 }
 
 void node_stop(struct node *n)
@@ -340,6 +380,7 @@ void node_free(struct node *n)
 	map64_deinit(&n->calls);
 	map64_deinit(&n->streams);
 	inbox_deinit(&n->inbox);
+	pthread_cond_destroy(&n->status_changed);
 	pthread_mutex_destroy(&n->status_mu);
 	free(n);
 }
