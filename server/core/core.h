@@ -42,6 +42,7 @@ struct core_config {
 	uint32_t max_pending;          /* calls under way here (waiting locks not counted): above it ERR_TOO_MANY_REQUESTS; 100000 */
 	uint32_t max_waiters;          /* waiting lock calls here: 100000 */
 	uint64_t quota_bytes;          /* of the store's memory; above it what grows is refused with ERR_NO_SPACE */
+	uint32_t watch_progress_ms;    /* between progress notices to idle watchers that asked for them; 0: 600000 */
 	uint32_t auto_compact_ms;      /* history older than this goes; 300000; 0: off (but for a quarter of the quota) */
 	const char *version;           /* Status.version and capability: "3.5.x" */
 };
@@ -62,6 +63,7 @@ enum core_event_kind {
 	EVENT_GAP,            /* gap_ms: the process stood still for that long */
 	EVENT_MESSAGE,        /* message: a packed internal.PeerMessage; anything may be in it */
 	EVENT_PEER_LOST,      /* member: the stream from it broke and did not come back at once */
+	EVENT_TRANSFER,       /* member: hand leadership to it (0: to whoever is furthest), if we lead. Calls wait meanwhile, none fails for it */
 	EVENT_DISK_DONE,      /* seq: all log writes up to it are durable */
 	EVENT_LOG_READ,       /* log_read: answers update.reads */
 	EVENT_REQUEST,

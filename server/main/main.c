@@ -250,6 +250,8 @@ static void stop(struct server *s)
 {
 	if (s->acceptor)
 		acceptor_stop(s->acceptor);
+	if (s->node && s->options.members_len > 1)
+		node_hand_over(s->node, s->options.election_timeout_ms);
 	if (s->gateway)
 		gateway_stop(s->gateway);
 	if (s->grpc)

@@ -101,7 +101,7 @@ bool node_message(struct node *n, struct slice bytes)
 	return fits;
 }
 
-static bool put_other(struct node *n, struct inbox_item *item)
+bool inbox_put_other(struct node *n, struct inbox_item *item)
 {
 	struct inbox *in = &n->inbox;
 	bool fits;
@@ -123,7 +123,7 @@ void node_peer_lost(struct node *n, member_id peer)
 	struct inbox_item *item = mem_zalloc(sizeof(*item));
 	item->event.kind = EVENT_PEER_LOST;
 	item->event.member = peer;
-	put_other(n, item);
+	inbox_put_other(n, item);
 }
 
 enum err node_submit(struct node *n, struct submit_call *call)
@@ -153,7 +153,7 @@ void node_cancel(struct node *n, uint64_t tag)
 	struct inbox_item *item = mem_zalloc(sizeof(*item));
 	item->event.kind = EVENT_CANCEL;
 	item->event.tag = tag;
-	put_other(n, item);
+	inbox_put_other(n, item);
 }
 
 static struct inbox_item *stream_item(enum core_event_kind kind, uint64_t tag, enum method_id method, struct slice bytes)
@@ -173,20 +173,20 @@ enum err node_stream_open(struct node *n, struct submit_stream *s, struct slice 
 	s->tag = atomic_fetch_add(&n->next_tag, 1);
 	item = stream_item(EVENT_STREAM_OPEN, s->tag, s->method, bytes);
 	item->stream = s;
-	return put_other(n, item) ? ERR_OK : ERR_OVERLOADED;
+	return inbox_put_other(n, item) ? ERR_OK : ERR_OVERLOADED;
 }
 
 void node_stream_message(struct node *n, uint64_t tag, struct slice bytes)
 {
-	put_other(n, stream_item(EVENT_STREAM_MESSAGE, tag, METHOD_COUNT, bytes));
+	inbox_put_other(n, stream_item(EVENT_STREAM_MESSAGE, tag, METHOD_COUNT, bytes));
 }
 
 void node_stream_writable(struct node *n, uint64_t tag)
 {
-	put_other(n, stream_item(EVENT_STREAM_WRITABLE, tag, METHOD_COUNT, slice_of(NULL, 0)));
+	inbox_put_other(n, stream_item(EVENT_STREAM_WRITABLE, tag, METHOD_COUNT, slice_of(NULL, 0)));
 }
 
 void node_stream_close(struct node *n, uint64_t tag)
 {
-	put_other(n, stream_item(EVENT_STREAM_CLOSED, tag, METHOD_COUNT, slice_of(NULL, 0)));
+	inbox_put_other(n, stream_item(EVENT_STREAM_CLOSED, tag, METHOD_COUNT, slice_of(NULL, 0)));
 }

@@ -93,6 +93,7 @@ struct node {
 	bool fatal;
 
 	pthread_mutex_t status_mu;
+	pthread_cond_t status_changed;
 	struct core_status status; /* guarded by status_mu */
 };
 
@@ -103,6 +104,7 @@ void inbox_deinit(struct inbox *in);
 void inbox_wake_locked(struct inbox *in);
 void inbox_put_done(struct node *n, struct inbox_item *item);
 void inbox_put_disk_done(struct node *n, uint64_t seq);
+bool inbox_put_other(struct node *n, struct inbox_item *item); /* takes the item; false: the inbox is full or closed */
 void inbox_item_free(struct inbox_item *item);
 
 void disk_start(struct disk *d, struct node *n);

@@ -331,8 +331,11 @@ void node_start(struct node *n)
 
 void node_hand_over(struct node *n, uint64_t timeout_ms)
 {
-	struct inbox_item *item = mem_zalloc(sizeof(*item));
+	struct inbox_item *item;
 	struct timespec until;
+	if (!n->started)
+		return;
+	item = mem_zalloc(sizeof(*item));
 	clock_gettime(CLOCK_MONOTONIC, &until);
 	until.tv_sec += (time_t)(timeout_ms / 1000);
 	until.tv_nsec += (long)(timeout_ms % 1000) * 1000000;

@@ -36,6 +36,9 @@ void node_start(struct node *n);
 /* A peer's message arrived: copied. False: dropped, the inbox is full. Any thread. */
 bool node_message(struct node *n, struct slice bytes);
 void node_peer_lost(struct node *n, member_id peer); /* any thread */
+/* If this replica leads a cell of several, hands leadership over and waits until another leads, at most timeout_ms. Calls that are under way go on: what
+ * was proposed here and is not committed is proposed anew to the new leader. Any thread but the core's. */
+void node_hand_over(struct node *n, uint64_t timeout_ms);
 /* Answers every open call with ERR_STOPPED, ends every stream, waits for the disk, joins the threads. */
 void node_stop(struct node *n);
 void node_free(struct node *n);

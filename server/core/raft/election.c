@@ -26,6 +26,7 @@ void become_follower(struct raft *r, raft_term term, member_id leader)
 	r->round = r->round_sent = r->round_void = r->round_confirmed = r->round_told = 0;
 	r->round_pending = false;
 	r->uncommitted_bytes = 0;
+	r->transfer_to = 0;
 	r->snapshot_to_len = 0;
 	for (size_t i = 0; i < r->members_len; i++)
 		r->progress[i].want_read = false;

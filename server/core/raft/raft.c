@@ -178,6 +178,8 @@ void raft_tick(struct raft *r, time_ms now)
 			become_follower(r, r->term, 0);
 			return;
 		}
+		if (now >= r->transfer_deadline)
+			r->transfer_to = 0; /* it did not come about: go on leading */
 		if (now >= r->heartbeat_due)
 			send_heartbeats(r);
 		return;
@@ -374,10 +376,46 @@ void raft_receive(struct raft *r, const struct raft_message *m, time_ms now)
 	}
 }
 
+static struct progress *best_transferee(struct raft *r, member_id to)
+{
+	struct progress *best = NULL;
+	for (size_t i = 0; i < r->members_len; i++) {
+		struct progress *p = &r->progress[i];
+		if (p->id == r->config.self || p->learner || (to && p->id != to) || r->now >= p->last_heard + r->config.election_timeout_ms)
+			continue;
+		if (!best || p->match > best->match)
+			best = p;
+	}
+	return best;
+}
+
+enum err raft_transfer(struct raft *r, member_id to)
+{
+	struct progress *p;
+	if (r->role != RAFT_LEADER)
+		return ERR_NOT_LEADER;
+	if (to == r->config.self)
+		return ERR_OK;
+	p = best_transferee(r, to);
+	if (!p)
+		return ERR_BAD_LEADER_TRANSFEREE;
+	r->transfer_to = p->id;
+	r->transfer_deadline = r->now + r->config.election_timeout_ms;
+	r->transfer_sent = false;
+	r->send_due = true;
+	transfer_step(r, p);
+	return ERR_OK;
+}
+
+member_id raft_transferee(const struct raft *r)
+{
+	return r->role == RAFT_LEADER ? r->transfer_to : 0;
+}
+
 enum err raft_propose(struct raft *r, enum raft_entry_kind kind, struct slice data, raft_index *ret_index)
 {
 	struct entry_id id = { r->log.last.index + 1, r->term };
-	if (r->role != RAFT_LEADER)
+	if (r->role != RAFT_LEADER || (kind == RAFT_ENTRY_COMMAND && r->transfer_to))
 		return ERR_NOT_LEADER;
 	if (kind == RAFT_ENTRY_COMMAND && r->uncommitted_bytes && r->uncommitted_bytes + data.len > r->config.max_uncommitted_bytes)
 		return ERR_TOO_MANY_REQUESTS;

@@ -138,6 +138,12 @@ raft_index raft_read_index(const struct raft *r);
  * committed is not applied. */
 void raft_applied(struct raft *r, raft_index index);
 
+/* Leader: hands leadership over to voter `to` (0: the one that is furthest of those heard lately). While it is under way commands are refused with
+ * ERR_NOT_LEADER; it ends with the leadership, or after an election timeout without success. ERR_NOT_LEADER; ERR_BAD_LEADER_TRANSFEREE: no such voter, or none
+ * that was heard within an election timeout. */
+enum err raft_transfer(struct raft *r, member_id to);
+member_id raft_transferee(const struct raft *r); /* 0: no transfer is under way */
+
 /* ---- snapshots ---- */
 /* The log up to `to` may go (a durable snapshot covers it). Entries after it stay readable. */
 void raft_trim(struct raft *r, struct entry_id snapshot, raft_index to);

@@ -103,6 +103,9 @@ struct raft {
 	uint64_t round, round_sent, round_void, round_confirmed, round_told;
 	bool round_pending;
 	size_t uncommitted_bytes;
+	member_id transfer_to; /* 0: no transfer */
+	time_ms transfer_deadline;
+	bool transfer_sent;
 	bool send_due; /* something may have to be sent to followers */
 
 	/* reads */
@@ -163,6 +166,7 @@ void recv_append(struct raft *r, const struct raft_message *m);
 void recv_append_reply(struct raft *r, struct progress *p, const struct raft_message *m);
 void recv_heartbeat(struct raft *r, const struct raft_message *m);
 void recv_heartbeat_reply(struct raft *r, struct progress *p, const struct raft_message *m);
+void transfer_step(struct raft *r, const struct progress *p);
 
 /* progress.c */
 void progress_reset(struct raft *r, struct progress *p, member_id id, bool learner);

@@ -86,6 +86,16 @@ void recv_append_reply(struct raft *r, struct progress *p, const struct raft_mes
 	}
 	r->send_due = true;
 	maybe_commit(r);
+	transfer_step(r, p);
+}
+
+/* The transferee has all of our log, and nothing is added meanwhile: it may campaign at once, and wins. */
+void transfer_step(struct raft *r, const struct progress *p)
+{
+	if (p->id != r->transfer_to || r->transfer_sent || p->match < r->log.last.index)
+		return;
+	send_new(r, KIND(TIMEOUT_NOW), p->id);
+	r->transfer_sent = true;
 }
 
 void recv_heartbeat(struct raft *r, const struct raft_message *m)
