@@ -100,8 +100,10 @@ static enum err execute(struct core *c, struct applying *a)
 	case CMD(TXN):
 		return kv_txn(env, payload, a->reply);
 	case CMD(COMPACT):
+		streams_before_compact(c, payload);
 		return kv_compact(env, payload, a->reply);
 	case CMD(AUTO_COMPACT):
+		streams_before_compact(c, payload);
 		return kv_compact(env, payload, NULL);
 	case CMD(LEASE_GRANT):
 		return kv_lease_grant(env, payload, a->reply);

@@ -107,6 +107,7 @@ struct core *core_new(const struct core_config *config, struct state *state, con
 	renews_init(c);
 	waiters_init(c);
 	new_state(c, state);
+	streams_init(c);
 	ASSERT(c->state.applied.index == boot->snapshot.index);
 	new_raft(c, boot);
 	c->snapshots.saved = boot->snapshot;
@@ -185,6 +186,7 @@ void core_free(struct core *c)
 	free(c->backlog);
 	calls_deinit(c);
 	raft_free(c->raft);
+	watches_free(c->watches);
 	locks_free(c->locks);
 	lessor_free(c->lessor);
 	store_free(c->store);
@@ -232,16 +234,6 @@ static void tick(struct core *c)
 		snapshot_send_tick(c);
 }
 
-/* Watch and Observe are not served from here yet. */
-static void stream_open(struct core *c, uint64_t tag)
-{
-	struct core_output *o = VEC_PUSH(&c->out.outputs);
-
-	o->stream = tag;
-	o->finished = true;
-	o->err = ERR_UNIMPLEMENTED;
-}
-
 void core_step(struct core *c, const struct core_event *e)
 {
 	ASSERT(e->now >= c->now);
@@ -262,10 +254,10 @@ void core_step(struct core *c, const struct core_event *e)
 	case EVENT_SNAPSHOT_SAVED: snapshot_saved(c, e->saved.index, e->saved.err); break;
 	case EVENT_CHUNK_READ: snapshot_chunk_read(c, e); break;
 	case EVENT_CHUNK_WRITTEN: snapshot_chunk_written(c, e->chunk.job, e->chunk.err); break;
-	case EVENT_STREAM_OPEN: stream_open(c, e->stream.tag); break;
+	case EVENT_STREAM_OPEN:
 	case EVENT_STREAM_MESSAGE:
 	case EVENT_STREAM_WRITABLE:
-	case EVENT_STREAM_CLOSED: break;
+	case EVENT_STREAM_CLOSED: streams_step(c, e); break;
 	case EVENT_SPACE: c->disk_low = e->low; break;
 	}
 }
@@ -332,7 +324,7 @@ static bool more_to_do(const struct core *c)
 {
 	if (c->fatal == CORE_FATAL_CORRUPT)
 		return false;
-	return c->backlog_len > 0 || propose_waits(c) || read_waits(c) || raft_has_ready(c->raft);
+	return c->backlog_len > 0 || c->streams_wait || propose_waits(c) || read_waits(c) || raft_has_ready(c->raft);
 }
 
 static void fill_update(struct core *c, struct core_update *u)
@@ -370,6 +362,7 @@ void core_take(struct core *c, struct core_update *u)
 	role_sync(c); /* the entry of our own term may have been among them */
 	rounds_confirm(c);
 	reads_run(c);
+	streams_take(c);
 	publish_tick(c);
 	snapshot_save_tick(c);
 	fill_update(c, u);
@@ -395,6 +388,7 @@ time_ms core_next_deadline(const struct core *c)
 
 	at = earlier(at, lessor_next_deadline(c->lessor));
 	at = earlier(at, propose_next_deadline(c));
+	at = earlier(at, watches_next_deadline(c->watches));
 	if (!list_empty(&c->calls.ages))
 		at = earlier(at, from_clock(c, CONTAINER_OF(c->calls.ages.next, struct call, age)->deadline));
 	if (bound)
@@ -420,6 +414,9 @@ const struct raft *core_raft(const struct core *c)
 
 void core_status(const struct core *c, struct core_status *ret)
 {
+	struct watch_stats watches;
+
+	watches_stats(c->watches, &watches);
 	memset(ret, 0, sizeof *ret);
 	ret->role = raft_role(c->raft);
 	ret->term = raft_current_term(c->raft);
@@ -433,6 +430,7 @@ void core_status(const struct core *c, struct core_status *ret)
 	ret->keys = c->state.keys.len;
 	ret->waiters = c->waiters.len;
 	ret->pending = calls_pending(c);
+	ret->watchers = watches.watchers;
 	ret->store_bytes = store_bytes(c->store);
 	ret->serving = ret->leader != 0 && ret->applied >= c->boot_commit;
 }
@@ -460,6 +458,7 @@ void core_check(const struct core *c)
 	calls_check(c);
 	propose_check(c);
 	waiters_check(c);
+	watches_check(c->watches);
 	ASSERT(c->state.applied.index + c->backlog_len <= raft_commit_index(c->raft));
 	ASSERT_IF(c->promoted, c->promoted <= raft_current_term(c->raft));
 }

@@ -21,6 +21,7 @@
 #include "core/raft/raft.h"
 #include "core/snapshot/snapshot.h"
 #include "core/store/store.h"
+#include "core/watch/watch.h"
 #include "core/wire.h"
 #include "holdfast/internal.pb-c.h"
 
@@ -334,6 +335,8 @@ struct core {
 	size_t peers_len;
 	struct snapshots snapshots;
 	struct auto_compact compact;
+	struct watches *watches;
+	bool streams_wait; /* more is due to some of them */
 
 	struct raft_entry **backlog; /* committed, not applied: a ring of backlog_cap, a power of two */
 	size_t backlog_first, backlog_len, backlog_cap;
@@ -481,6 +484,12 @@ void role_sync(struct core *c);
 void role_tick(struct core *c);
 void publish_tick(struct core *c);
 void publish_applied(struct core *c);
+
+/* stream.c */
+void streams_init(struct core *c);
+void streams_step(struct core *c, const struct core_event *e);
+void streams_before_compact(struct core *c, struct slice payload);
+void streams_take(struct core *c);
 
 /* auto_compact.c */
 void auto_compact_tick(struct core *c);
