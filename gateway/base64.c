@@ -48,21 +48,32 @@ static bool is_line_end(uint8_t c)
 	return c == '\n' || c == '\r';
 }
 
-/* Padding begins at `at`, behind `digits` digits of the last group: as much as is lacking, or nothing, and then the end. */
-static bool check_padding(struct slice text, size_t at, unsigned digits, size_t *ret_at)
+static size_t skip_line_ends(struct slice text, size_t at)
 {
-	unsigned lacking = digits ? 4 - digits : 0, seen = 0;
-	for (; at < text.len; at++) {
-		if (is_line_end(text.ptr[at]))
-			continue;
-		if (text.ptr[at] != '=' || seen == lacking) {
-			*ret_at = at;
-			return false;
-		}
-		seen++;
+	while (at < text.len && is_line_end(text.ptr[at]))
+		at++;
+	return at;
+}
+
+/* `at` is the end, or the first byte that is no digit, behind `digits` digits of the last group. Where it goes wrong is where Go says so. */
+static bool check_end(struct slice text, size_t at, unsigned digits, size_t *ret_at)
+{
+	if (at == text.len) {
+		*ret_at = at - 1;
+		return digits != 1;
 	}
-	*ret_at = text.len;
-	return digits != 1 && (seen == 0 || seen == lacking);
+	*ret_at = at;
+	if (text.ptr[at] != '=' || digits < 2)
+		return false;
+	at = skip_line_ends(text, at + 1);
+	if (digits == 2) {
+		*ret_at = at == text.len ? at : at - 1;
+		if (at == text.len || text.ptr[at] != '=')
+			return false;
+		at = skip_line_ends(text, at + 1);
+	}
+	*ret_at = at;
+	return at == text.len;
 }
 
 bool base64_decode(struct buf *out, struct slice text, size_t *ret_at)
@@ -88,7 +99,7 @@ bool base64_decode(struct buf *out, struct slice text, size_t *ret_at)
 			digits = 0;
 		}
 	}
-	if (!check_padding(text, at, digits, ret_at))
+	if (!check_end(text, at, digits, ret_at))
 		return false;
 	if (digits == 2) {
 		*to++ = (uint8_t)(v >> 4);

@@ -101,27 +101,47 @@ static const char *go_name(const ProtobufCEnumDescriptor *desc, char *ret, size_
 	return ret;
 }
 
+/* Quoted as Go does, as far as it matters, and cut. */
+static const char *quote_name(struct slice text, char *ret, size_t size)
+{
+	size_t n = 0;
+	for (size_t i = 0; i < text.len && n + 3 < size; i++) {
+		if (text.ptr[i] == '\\' || text.ptr[i] == '"')
+			ret[n++] = '\\';
+		ret[n++] = (char)text.ptr[i];
+	}
+	ret[n] = '\0';
+	return ret;
+}
+
+static enum err unknown_name(struct reader *r, const ProtobufCEnumDescriptor *desc, struct slice text)
+{
+	char name[128], type[96];
+	errmsg_set(r->em, "unknown value \"%s\" for enum %s", quote_name(text, name, sizeof(name)), go_name(desc, type, sizeof(type)));
+	return ERR_MALFORMED_JSON;
+}
+
+static const ProtobufCEnumValue *find_name(const ProtobufCEnumDescriptor *desc, struct slice text)
+{
+	char name[64];
+	if (text.len >= sizeof(name) || memchr(text.ptr, '\0', text.len))
+		return NULL;
+	memcpy(name, text.ptr, text.len);
+	name[text.len] = '\0';
+	return protobuf_c_enum_descriptor_get_value_by_name(desc, name);
+}
+
 static enum err read_enum(struct reader *r, const ProtobufCEnumDescriptor *desc, struct slice value, uint64_t *ret)
 {
-	char name[128], type[128];
-	const ProtobufCEnumValue *v = NULL;
+	char type[96];
+	const ProtobufCEnumValue *v;
 	struct slice text;
-	enum err e;
-	if (value.ptr[0] != '"') {
-		e = read_integer(r, value, true, 32, go_name(desc, type, sizeof(type)), ret);
-		return e;
-	}
+	if (value.ptr[0] != '"')
+		return read_integer(r, value, true, 32, go_name(desc, type, sizeof(type)), ret);
 	text = slice_of(value.ptr + 1, value.len - 2);
-	if (text.len < sizeof(name) && !memchr(text.ptr, '\0', text.len)) {
-		memcpy(name, text.ptr, text.len);
-		name[text.len] = '\0';
-		v = protobuf_c_enum_descriptor_get_value_by_name(desc, name);
-	}
-	if (!v) {
-		errmsg_set(r->em, "unknown value \"%.*s\" for enum %s", (int)(text.len > 100 ? 100 : text.len), (const char *)text.ptr,
-			   go_name(desc, type, sizeof(type)));
-		return ERR_MALFORMED_JSON;
-	}
+	v = find_name(desc, text);
+	if (!v)
+		return unknown_name(r, desc, text);
 	*ret = (uint64_t)(int64_t)v->value;
 	return ERR_OK;
 }
@@ -261,12 +281,24 @@ static enum err read_packed(struct reader *r, const ProtobufCFieldDescriptor *f,
 	return ERR_OK;
 }
 
+/* Of an enum's name in the place of a list, Go looks at the name first. */
+static enum err not_a_list(struct reader *r, const ProtobufCFieldDescriptor *f, struct slice value)
+{
+	char type[96];
+	uint64_t v;
+	if (f->type != PROTOBUF_C_TYPE_ENUM || value.ptr[0] != '"')
+		return wrong_kind(r, value, "[]json.RawMessage");
+	if (!read_enum(r, f->descriptor, value, &v))
+		errmsg_set(r->em, "invalid target \"slice\" for enum %s", go_name(f->descriptor, type, sizeof(type)));
+	return ERR_MALFORMED_JSON;
+}
+
 static enum err read_repeated(struct reader *r, const ProtobufCFieldDescriptor *f, struct slice value, struct buf *out)
 {
 	struct slice element;
 	size_t pos = 0;
 	if (value.ptr[0] != '[')
-		return wrong_kind(r, value, "[]json.RawMessage");
+		return not_a_list(r, f, value);
 	if (f->flags & PROTOBUF_C_FIELD_FLAG_PACKED)
 		return read_packed(r, f, value, out);
 	while (json_next_element(value, &pos, &element)) {
