@@ -212,11 +212,13 @@ static void begin(struct core *c)
 	o->role_changed = o->members_changed = o->handed = false;
 }
 
-static void gap(struct core *c, time_ms gap_ms)
+/* The owner measures from tick to tick, so a gap may count a moment in which we still ran. That favours the leases; the clock of calls must
+ * not go back, and shifts by no more than has passed since the last event. */
+static void gap(struct core *c, time_ms gap_ms, time_ms elapsed_ms)
 {
 	raft_shift(c->raft, gap_ms);
 	lessor_shift(c->lessor, gap_ms);
-	c->shift += gap_ms;
+	c->shift += gap_ms < elapsed_ms ? gap_ms : elapsed_ms;
 }
 
 static void tick(struct core *c)
@@ -236,14 +238,17 @@ static void tick(struct core *c)
 
 void core_step(struct core *c, const struct core_event *e)
 {
+	time_ms elapsed = e->now - c->now;
+
 	ASSERT(e->now >= c->now);
 	begin(c);
 	c->now = e->now;
 	switch (e->kind) {
 	case EVENT_TICK: tick(c); break;
-	case EVENT_GAP: gap(c, e->gap_ms); break;
+	case EVENT_GAP: gap(c, e->gap_ms, elapsed); break;
 	case EVENT_MESSAGE: peer_receive(c, e->message); break;
 	case EVENT_PEER_LOST: raft_peer_lost(c->raft, e->member, c->now); break;
+	case EVENT_TRANSFER: raft_transfer(c->raft, e->member); break;
 	case EVENT_DISK_DONE:
 		raft_persisted(c->raft, e->seq, c->now);
 		snapshot_receive_tick(c);

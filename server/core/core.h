@@ -43,7 +43,6 @@ struct core_config {
 	uint32_t max_waiters;          /* waiting lock calls here: 100000 */
 	uint64_t quota_bytes;          /* of the store's memory; above it what grows is refused with ERR_NO_SPACE */
 	uint32_t watch_progress_ms;    /* between progress notices to idle watchers that asked for them; 0: 600000 */
-	uint32_t watch_progress_ms;    /* between progress notices to idle watchers that asked for them; 0: 600000 */
 	uint32_t auto_compact_ms;      /* history older than this goes; 300000; 0: off (but for a quarter of the quota) */
 	const char *version;           /* Status.version and capability: "3.5.x" */
 };
