@@ -8,6 +8,8 @@
  *        round began: neither a deposed leader nor one that lags may say so wrongly.
  *   (N4) a closed lease (its end is proposed) is not renewed, and not declared gone either: the call is parked until its end is applied or
  *        this replica stops leading.
+ *   (N5) "it lives" likewise: a leader whose disk is slow may apply a revoke after others did and told of it, and must not say of a lease that was
+ *        revoked before the call came that it lives on.
  * A follower sends batches; the answer names one number a lease. What was not answered is sent again with the next batch: to renew twice
  * does no harm. A follower moves no deadline and knows none. */
 #include "internal.h"
@@ -131,7 +133,8 @@ static void finish_one(struct core *c, struct call *call)
 		renew_query_run(c, call);
 		return;
 	}
-	if (call->renewed_err == ERR_LEASE_NOT_FOUND) /* N3: it may have been granted by what has been applied since */
+	/* N3, N5: what has been applied since may have granted it, or revoked it. */
+	if (call->renewed_err == ERR_LEASE_NOT_FOUND || !lease_find(c->lessor, call->lease))
 		renew_here(c, call);
 	if (call->renewed_err == ERR_OK)
 		answer_renew(c, call, call->ttl_s);
@@ -212,7 +215,7 @@ void renew_ask_finish(struct core *c, const struct round *r, struct ask *a)
 	pbw_u64(&body, 1, a->id);
 	mark = pbw_open(&body, 3);
 	for (size_t i = 0; i < a->leases_len; i++) {
-		if (a->ttls[i] == 0) /* N3 */
+		if (a->ttls[i] == 0 || !lease_find(c->lessor, a->ids[i])) /* N3, N5 */
 			a->ttls[i] = ask_renew(c, a->ids[i]);
 		pbw_varint(&body, (uint64_t)a->ttls[i]);
 	}
