@@ -133,16 +133,15 @@ static enum err execute(struct core *c, struct applying *a)
 static void contender_gone(struct core *c, const struct applying *a, const struct kv *prev)
 {
 	struct contender_row *row = row_find(c, prev->create_revision, kv_key(prev));
-	bool timed_out = a->cmd.kind == CMD(ABANDON) && wire_find_u64(a->cmd.payload, 5, 0);
+	struct slice by = a->cmd.kind == CMD(ABANDON) && wire_find_u64(a->cmd.payload, 5, 0) ? wire_find_bytes(a->cmd.payload, 3) : (struct slice){ 0 };
+	struct call_id timed_out = { wire_find_u64(by, 1, 0), wire_find_u64(by, 2, 0), wire_find_u64(by, 3, 0) };
 
 	if (!row)
 		return;
 	if (!lease_find(c->lessor, prev->lease))
-		waiters_gone(c, row, ERR_LEASE_ENDED_WAITING, ERR_LEASE_ENDED_WAITING);
-	else if (timed_out)
-		waiters_gone(c, row, ERR_TIMEOUT_CONN_LOST, ERR_LOCK_WAIT_TIMEOUT);
+		waiters_gone(c, row, ERR_LEASE_ENDED_WAITING, NULL);
 	else
-		waiters_gone(c, row, ERR_NOT_CONTENDER, ERR_NOT_CONTENDER);
+		waiters_gone(c, row, ERR_NOT_CONTENDER, by.len > 0 ? &timed_out : NULL);
 }
 
 /* A3. The command's events are the history's newest, from number `from` on. */

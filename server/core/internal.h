@@ -463,7 +463,8 @@ void lock_cancel(struct core *c, struct call *call); /* the caller is gone; call
 void lock_lost(struct core *c, struct call *call);   /* its command never was applied, or nobody knows */
 void lock_granted(struct core *c, const struct contender *ct);
 void lock_leave(struct core *c, struct call *call);  /* unlinks what waiting means */
-void waiters_gone(struct core *c, struct contender_row *row, enum err unbounded, enum err bounded);
+/* Its calls fail with e, but for the one whose time is up: that hears so. timed_out may be NULL. */
+void waiters_gone(struct core *c, struct contender_row *row, enum err e, const struct call_id *timed_out);
 void waiters_recheck(struct core *c);                /* the state was replaced */
 void waiters_renew(struct core *c);                  /* own leases */
 void waiters_check(const struct core *c);

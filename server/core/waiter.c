@@ -356,7 +356,12 @@ void lock_confirmed(struct core *c, struct call *call)
 
 /* ---- the end ---- */
 
-void waiters_gone(struct core *c, struct contender_row *row, enum err unbounded, enum err bounded)
+static bool is_named(const struct core *c, const struct call *call, const struct call_id *id)
+{
+	return id && id->member == c->config.member && id->boot == c->config.boot && id->call == call->number;
+}
+
+void waiters_gone(struct core *c, struct contender_row *row, enum err e, const struct call_id *timed_out)
 {
 	bool last;
 
@@ -369,7 +374,10 @@ void waiters_gone(struct core *c, struct contender_row *row, enum err unbounded,
 		struct lock_call *lk = CONTAINER_OF(row->waiters.next, struct lock_call, link);
 
 		last = lk->link.next == &row->waiters;
-		refuse(c, lk->call, lk->bounded ? bounded : unbounded);
+		if (is_named(c, lk->call, timed_out))
+			refuse(c, lk->call, lk->bounded ? ERR_LOCK_WAIT_TIMEOUT : ERR_TIMEOUT_CONN_LOST);
+		else
+			refuse(c, lk->call, e);
 	} while (!last);
 }
 
