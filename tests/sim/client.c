@@ -84,6 +84,7 @@ void client_lose_session(struct client *c)
 	c->lease = 0;
 	c->valid_until = 0;
 	c->hold = HOLD_NONE;
+	c->again = false;
 	if (c->slot[SLOT_LOCK])
 		op_close(c, c->slot[SLOT_LOCK], rng_chance(&c->rng, 600000));
 	if (c->slot[SLOT_KEEP_ALIVE])
@@ -136,7 +137,9 @@ static void session_step(struct client *c)
 			grant(c);
 		return;
 	}
-	if (c->gives_up && c->hold == HOLD_NONE && !c->slot[SLOT_LOCK] && !c->slot[SLOT_LEASE])
+	if (c->gives_up)
+		c->again = false;
+	if (c->gives_up && c->hold == HOLD_NONE && !c->again && !c->slot[SLOT_LOCK] && !c->slot[SLOT_LEASE])
 		revoke(c);
 	else if (!c->silent && !c->slot[SLOT_KEEP_ALIVE] && c->w->now >= c->keep_alive_at)
 		keep_alive(c);

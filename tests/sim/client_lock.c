@@ -1,6 +1,7 @@
 /* client_lock.c: what a client does about locks: it asks (tries, waits with a bound, waits for ever), believes when it is told so, and lets go.
  *
  * When it does not know what became of a call, it either asks again or cleans up, by an Unlock of the key that its lease would have. Asking
+ * An Unlock that names no token and whose outcome is unknown costs it the session. Asking
  * again for a lock that it holds puts the hold at stake (the newer call may be abandoned), so it does not believe until it is told anew. */
 #include "sim.h"
 
@@ -29,6 +30,7 @@ static void ask(struct client *c)
 	o->lease = c->lease;
 	draw_wait(c, o);
 	c->hold = HOLD_WAITING;
+	c->again = false;
 	op_send(c, n);
 }
 
@@ -105,7 +107,11 @@ void client_lock_step(struct client *c)
 	}
 	switch (c->hold) {
 	case HOLD_NONE:
-		if (!c->draining && !c->gives_up && !c->slot[SLOT_LOCK] && rng_chance(&c->rng, 500000))
+		if (c->slot[SLOT_LOCK] || (c->draining && !c->again))
+			break;
+		if (c->again)
+			ask(c);
+		else if (!c->gives_up && rng_chance(&c->rng, 500000))
 			want(c);
 		break;
 	case HOLD_WAITING: give_up_waiting(c); break;
@@ -148,7 +154,7 @@ static void not_granted(struct client *c, const struct op *o, enum err e)
 	default: break;
 	}
 	if (rng_chance(&c->rng, 500000) && !c->draining)
-		ask(c);
+		c->again = true;
 	else
 		c->hold = HOLD_LEAVING;
 }
@@ -175,6 +181,11 @@ void client_lock_answer(struct client *c, struct op *o, enum err e, struct slice
 	default:
 		if (!e || e == ERR_NOT_CONTENDER || e == ERR_STALE_TOKEN)
 			c->hold = HOLD_NONE;
+		else if (!o->token) {
+			/* It may yet take effect, and free what this lease comes to hold later. */
+			c->hold = HOLD_NONE;
+			c->gives_up = true;
+		}
 		break;
 	}
 }

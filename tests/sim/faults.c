@@ -178,6 +178,12 @@ static enum fault draw_fault(struct world *w)
 	return FAULT_CRASH_ANY;
 }
 
+void faults_one(struct world *w, uint64_t which)
+{
+	if (w->phase == PHASE_CHAOS)
+		cause(w, (enum fault)(which - 1));
+}
+
 void faults_begin(struct world *w)
 {
 	for (unsigned i = 0; i < FAULT_COUNT; i++)
@@ -199,21 +205,27 @@ void faults_event(struct world *w)
 	sim_at(w, w->now + draw(w, w->config.fault_every / 8, 2 * w->config.fault_every), (struct ev){ .kind = EV_FAULT });
 }
 
-void faults_one(struct world *w, uint64_t which)
+/* Every run sees another leader: if need be, the last one is kept down a while longer. */
+static void ensure_change(struct world *w)
 {
-	if (w->phase == PHASE_CHAOS)
-		cause(w, (enum fault)(which - 1));
+	struct replica *last = w->last_leader ? &w->replicas[w->last_leader - 1] : NULL;
+
+	if (w->totals.leader_changes > 1 || !last || w->config.replicas == 1)
+		return;
+	replica_crash(last);
+	sim_at(w, w->now + 3500 * SIM_MS, (struct ev){ .kind = EV_RESTART, .a = last->id });
 }
 
 void faults_heal(struct world *w)
 {
+	ensure_change(w);
 	for (uint32_t a = 0; a < w->config.replicas; a++) {
 		for (uint32_t b = 0; b < w->config.replicas; b++)
 			w->links[a][b].blocked_until = w->links[a][b].slow_until = 0;
 		for (uint32_t c = 0; c < w->config.clients; c++)
 			w->client_links[c][a].blocked_until = w->client_links[c][a].slow_until = 0;
 		w->replicas[a].disk.stall_until = 0;
-		if (!w->replicas[a].up)
+		if (!w->replicas[a].up && (w->totals.leader_changes > 1 || w->last_leader != a + 1 || w->config.replicas == 1))
 			sim_at(w, w->now, (struct ev){ .kind = EV_RESTART, .a = a });
 		else
 			replica_resume(&w->replicas[a]);

@@ -176,6 +176,25 @@ static void show_events(struct referee *f, revision before)
 	}
 }
 
+static void trace_command(struct world *w, const struct raft_entry *e, const struct command *cmd)
+{
+	static const char *const kinds[] = { "none", "put", "delete", "txn", "compact", "grant lease", "revoke lease", "end leases", "lock", "unlock",
+					     "abandon", "publish", "resign", "proclaim", "auto-compact" };
+	uint32_t from = 0;
+
+	while (from < w->config.replicas && w->replicas[from].member != cmd->origin_member)
+		from++;
+	sim_trace_line(w, "entry %llu (term %llu) is applied: %s, of r%u boot %llu call %llu", (unsigned long long)e->index, (unsigned long long)e->term,
+		       cmd->kind < sizeof kinds / sizeof *kinds ? kinds[cmd->kind] : "?", cmd->origin_member ? from + 1 : 0,
+		       (unsigned long long)cmd->origin_boot, (unsigned long long)cmd->origin_call);
+	if (cmd->kind == CMD(LOCK))
+		sim_trace_line(w, "  by lease %llx", (unsigned long long)wire_find_u64(cmd->payload, 2, 0));
+	if (cmd->kind == CMD(ABANDON))
+		sim_trace_line(w, "  of %.*s by call %llu%s", (int)wire_find_bytes(cmd->payload, 2).len, (const char *)wire_find_bytes(cmd->payload, 2).ptr,
+			       (unsigned long long)wire_find_u64(wire_find_bytes(cmd->payload, 3), 3, 0),
+			       wire_find_u64(cmd->payload, 5, 0) ? ", if it waits" : "");
+}
+
 void referee_apply(struct referee *f, struct raft_entry *e)
 {
 	struct world *w = f->w;
@@ -184,6 +203,8 @@ void referee_apply(struct referee *f, struct raft_entry *e)
 
 	w->totals.entries++;
 	if (e->kind == RAFT_ENTRY_COMMAND && command_parse(raft_entry_data(e), &cmd)) {
+		if (w->opts.trace)
+			trace_command(w, e, &cmd);
 		f->env.now = w->now / 1000;
 		execute(f, &cmd, e->term);
 		CHECK(w, "P11", f->state.revision >= before, "the revision fell");

@@ -295,6 +295,7 @@ struct client {
 	int64_t token;
 	sim_us hold_until;
 	bool believes;        /* listed as holder */
+	bool again;           /* asks for the same lock next */
 	/* plain keys */
 	revision seen[KEYS_MAX];
 	bool draining, done;
@@ -439,6 +440,7 @@ void check_lease_settled(struct world *w);
 void check_lease_gone_is_true(struct world *w, const struct op *o);
 
 void check_phase(struct world *w, uint64_t phase); /* check_end.c */
+bool check_settled(const struct world *w); /* all replicas have applied all */
 void check_end(struct world *w);
 
 /* ---- the world ---- */

@@ -40,7 +40,7 @@ static void draw_phases(struct world *w)
 	w->end_at = end;
 	w->drain_at = end - 16 * SIM_SECOND;
 	w->leader_due_at = end - 20 * SIM_SECOND;
-	w->heal_at = end - 25 * SIM_SECOND;
+	w->heal_at = end - 26 * SIM_SECOND;
 	sim_at(w, w->heal_at, (struct ev){ .kind = EV_PHASE, .n = PHASE_HEALED });
 	sim_at(w, w->leader_due_at, (struct ev){ .kind = EV_PHASE, .n = PHASE_LEADER_DUE });
 	sim_at(w, w->drain_at, (struct ev){ .kind = EV_PHASE, .n = PHASE_DRAIN });
@@ -229,6 +229,9 @@ void world_run(struct world *w)
 		w->totals.events++;
 		handle(w, &e);
 	}
+	/* What was proposed a moment ago may not have been heard of everywhere yet. */
+	while (!check_settled(w) && w->now < w->end_at + SIM_SECOND && sim_next(w, &e))
+		handle(w, &e);
 	check_end(w);
 	w->totals.sim_us = w->now;
 	w->totals.seeds = 1;
