@@ -80,10 +80,12 @@ struct mini_cell {
 	struct list network;
 	bool cut[MINI_REPLICAS_MAX][MINI_REPLICAS_MAX];
 	uint32_t lost, doubled;
-	uint64_t next_tag, sent;
+	uint64_t next_tag, sent, takes;
 	struct map64 answers; /* tag -> struct mini_answer */
 	struct map64 hashes;  /* applied index -> hash of the state, boxed */
 	struct buf scratch;
+	void (*on_output)(void *ctx, size_t i, struct core_output *o);
+	void *on_output_ctx;
 };
 
 static char urls[MINI_REPLICAS_MAX][48];
@@ -304,6 +306,8 @@ static bool carry_out(struct mini_cell *m, size_t i)
 		message_new(m, i, &u.messages[k]);
 	for (size_t k = 0; k < u.answers_len; k++)
 		answer_new(m, &u.answers[k]);
+	for (size_t k = 0; m->on_output && k < u.outputs_len; k++)
+		m->on_output(m->on_output_ctx, i, &u.outputs[k]);
 	for (size_t k = 0; k < u.jobs_len; k++)
 		job_new(m, n, &u.jobs[k]);
 	for (size_t k = 0; k < u.reads_len; k++) {
@@ -314,7 +318,7 @@ static bool carry_out(struct mini_cell *m, size_t i)
 	}
 	core_update_release(&u);
 	n->fatal = u.fatal;
-	if (!m->o.no_checks)
+	if (m->o.check_every == 0 || ++m->takes % m->o.check_every == 0)
 		core_check(n->core);
 	compare_hash(m, n);
 	return u.again;
@@ -811,6 +815,18 @@ uint64_t mini_request(struct mini_cell *m, size_t i, enum method_id method, cons
 	step(m, i, (struct core_event){ .kind = EVENT_REQUEST, .request = &r });
 	settle(m, i);
 	return r.tag;
+}
+
+void mini_on_output(struct mini_cell *m, void (*fn)(void *ctx, size_t i, struct core_output *o), void *ctx)
+{
+	m->on_output = fn;
+	m->on_output_ctx = ctx;
+}
+
+void mini_stream(struct mini_cell *m, size_t i, enum core_event_kind kind, uint64_t stream, enum method_id method, struct slice bytes)
+{
+	step(m, i, (struct core_event){ .kind = kind, .stream = { .tag = stream, .method = method, .bytes = bytes } });
+	settle(m, i);
 }
 
 void mini_cancel(struct mini_cell *m, size_t i, uint64_t tag)

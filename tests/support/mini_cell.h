@@ -21,7 +21,7 @@ struct mini_options {
 	uint32_t auto_compact_ms;
 	uint32_t max_pending;    /* 0: 100000 */
 	uint32_t max_waiters;    /* 0: 100000 */
-	bool no_checks;          /* for speed */
+	uint32_t check_every;    /* core_check after so many batches; 0: after each */
 };
 
 struct mini_cell;
@@ -64,6 +64,11 @@ uint64_t mini_keep_alive(struct mini_cell *m, size_t i, lease_id id);
 uint64_t mini_lock(struct mini_cell *m, size_t i, const char *name, lease_id id);
 uint64_t mini_lock_bounded(struct mini_cell *m, size_t i, const char *name, lease_id id, enum lock_mode mode, int64_t wait_ms);
 uint64_t mini_unlock(struct mini_cell *m, size_t i, const char *key);
+
+/* Streams: fn gets every output of every replica; it may take the messages. */
+void mini_on_output(struct mini_cell *m, void (*fn)(void *ctx, size_t i, struct core_output *o), void *ctx);
+/* EVENT_STREAM_OPEN (method; bytes: Observe's request), _MESSAGE (bytes), _WRITABLE or _CLOSED. */
+void mini_stream(struct mini_cell *m, size_t i, enum core_event_kind kind, uint64_t stream, enum method_id method, struct slice bytes);
 
 /* ---- to look at ---- */
 struct core *mini_core(struct mini_cell *m, size_t i); /* NULL while it is down */
