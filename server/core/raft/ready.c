@@ -35,7 +35,9 @@ static void take_write(struct raft *r, struct raft_ready *ready)
 	if (!len && !l->truncate_from && !r->hard_dirty)
 		return;
 	ready->write_seq = ++r->write_seq;
-	ready->hard_changed = true; /* the commit index rides along */
+	/* The commit index rides along with every write: whoever has a membership change in its log then knows, across a crash too, that the
+	 * one before it is committed. may_campaign() needs that. */
+	ready->hard_changed = true;
 	ready->hard = raft_hard(r);
 	ready->truncate_from = l->truncate_from;
 	if (len) {

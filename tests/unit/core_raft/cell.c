@@ -259,8 +259,6 @@ void node_shift(struct cell *c, struct node *n, time_ms gap)
 {
 	if (!n->raft)
 		return;
-	for (size_t i = 0; i < n->rounds_len; i++)
-		n->rounds[i].shifted = true;
 	raft_shift(n->raft, gap);
 	after_input(c, n);
 }

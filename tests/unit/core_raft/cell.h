@@ -62,7 +62,6 @@ struct round_wait {
 	raft_index read_index;        /* 0: not ready when it began */
 	raft_index committed_then;    /* by anybody */
 	raft_term highest_leader_then;
-	bool shifted;                 /* the process stood still since */
 };
 
 struct transfer { /* of a snapshot to a follower */

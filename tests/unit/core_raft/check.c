@@ -9,7 +9,8 @@
  *   (S7) a promise leaves when it is durable: the vote, the candidate's own, the acknowledged entry.
  *   (S8) a quorum round that is confirmed began before any later leader was elected, and its read index covers all that
  *        was committed anywhere when it began.
- *   (S9) an append names as its predecessor an entry that its sender has. */
+ *   (S9) an append names as its predecessor an entry that its sender has.
+ *   (S10) what is sent is taken: no peer finds it malformed. */
 #include "cell.h"
 
 #include <stdarg.h>
@@ -17,7 +18,7 @@
 
 #include "base/hash.h"
 #include "base/mem.h"
-#include "holdfast/internal.pb-c.h"
+#include "core/raft/raft_codec.h"
 
 #define KIND(k) HOLDFAST__INTERNAL__RAFT_MESSAGE_KIND__RAFT_##k
 #define U(x) ((unsigned long long)(x))
@@ -218,8 +219,29 @@ static void check_append(struct cell *c, struct node *n, const struct raft_messa
 	}
 }
 
+/* (S10) */
+static void check_wire(struct cell *c, struct node *n, const struct raft_message *m)
+{
+	struct buf bytes = { 0 };
+	struct arena arena;
+	struct raft_message got;
+	Holdfast__Internal__RaftMessage *pb;
+
+	arena_init(&arena);
+	raft_message_encode(m, &bytes);
+	pb = holdfast__internal__raft_message__unpack(&arena.pb, bytes.len, bytes.ptr);
+	CHECK(c, pb && raft_message_decode(pb, &arena, &got) == ERR_OK, "%u: a %s that no peer takes", (unsigned)n->id,
+	      raft_message_name(m->kind));
+	CHECK(c, got.term == m->term && got.entries_len == m->entries_len, "%u: a %s changes on its way", (unsigned)n->id,
+	      raft_message_name(m->kind));
+	raft_message_release(&got);
+	buf_free(&bytes);
+	arena_deinit(&arena);
+}
+
 void check_leaving(struct cell *c, struct node *n, const struct raft_message *m)
 {
+	check_wire(c, n, m);
 	CHECK(c, m->from == n->id, "%u: sends in the name of %u", (unsigned)n->id, (unsigned)m->from);
 	CHECK(c, m->to != n->id, "%u: sends to itself", (unsigned)n->id);
 	switch (m->kind) {

@@ -18,7 +18,7 @@
 #include "cell.h"
 #include "holdfast/internal.pb-c.h"
 
-enum { SEEDS_DEFAULT = 2000, LIVE_LIMIT_MS = 60000 };
+enum { SEEDS_DEFAULT = 3000, LIVE_LIMIT_MS = 60000 };
 
 struct sim {
 	struct cell *c;
