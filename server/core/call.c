@@ -176,6 +176,8 @@ static void call_give_up(struct core *c, struct call *call)
 		lock_cancel(c, call);
 	else if (call->kind == CALL_COMMAND)
 		propose_drop(c, call);
+	else if (call->kind == CALL_STREAM)
+		streams_confirmed(c, call);
 	else
 		call_free(c, call);
 }

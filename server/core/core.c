@@ -176,6 +176,7 @@ void core_free(struct core *c)
 	if (!c)
 		return;
 	begin(c);
+	streams_deinit(c);
 	free_all_calls(c);
 	reads_deinit(c);
 	renews_deinit(c);
@@ -186,7 +187,6 @@ void core_free(struct core *c)
 	free(c->backlog);
 	calls_deinit(c);
 	raft_free(c->raft);
-	watches_free(c->watches);
 	locks_free(c->locks);
 	lessor_free(c->lessor);
 	store_free(c->store);

@@ -59,6 +59,7 @@ enum call_kind {
 	CALL_READ,    /* waits until the state here is known to be recent enough, then answers from it */
 	CALL_RENEW,   /* a keep-alive */
 	CALL_QUERY,   /* time to live */
+	CALL_STREAM,  /* what a stream starts from now: waits as a read does */
 };
 
 enum call_place {
@@ -74,6 +75,7 @@ enum call_place {
 };
 
 struct renew_batch;
+struct stream_message;
 struct contender_row;
 
 /* What a Lock or Campaign needs beside. */
@@ -117,6 +119,7 @@ struct call {
 			bool renewed, keys;
 			struct renew_batch *batch;
 			size_t slot;
+			struct stream_message *message; /* stream */
 		};
 	};
 };
@@ -337,6 +340,7 @@ struct core {
 	struct auto_compact compact;
 	struct watches *watches;
 	bool streams_wait; /* more is due to some of them */
+	struct map64 gates; /* tag -> struct stream_gate */
 
 	struct raft_entry **backlog; /* committed, not applied: a ring of backlog_cap, a power of two */
 	size_t backlog_first, backlog_len, backlog_cap;
@@ -488,6 +492,8 @@ void publish_applied(struct core *c);
 
 /* stream.c */
 void streams_init(struct core *c);
+void streams_deinit(struct core *c); /* before calls are gone */
+void streams_confirmed(struct core *c, struct call *call);
 void streams_step(struct core *c, const struct core_event *e);
 void streams_before_compact(struct core *c, struct slice payload);
 void streams_take(struct core *c);

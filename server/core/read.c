@@ -337,6 +337,8 @@ static void read_run(struct core *c, struct call *call)
 		lock_confirmed(c, call);
 	} else if (call->kind == CALL_QUERY) {
 		renew_query_run(c, call);
+	} else if (call->kind == CALL_STREAM) {
+		streams_confirmed(c, call);
 	} else {
 		e = read_from_state(c, call, &reply);
 		arena_clear(&c->arena);
