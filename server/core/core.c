@@ -72,10 +72,10 @@ static void new_raft(struct core *c, const struct raft_boot *boot)
 		.seed = rng_next(&c->rng),
 		.election_timeout_ms = c->config.election_timeout_ms,
 		.heartbeat_ms = c->config.heartbeat_ms,
-		.max_append_bytes = APPEND_BYTES,
-		.max_inflight = INFLIGHT,
+		.max_append_bytes = c->config.append_bytes ? c->config.append_bytes : APPEND_BYTES,
+		.max_inflight = c->config.inflight ? c->config.inflight : INFLIGHT,
 		.max_uncommitted_bytes = UNCOMMITTED_BYTES,
-		.memory_bytes = LOG_MEMORY_BYTES,
+		.memory_bytes = c->config.log_memory_bytes ? c->config.log_memory_bytes : LOG_MEMORY_BYTES,
 	};
 	struct tree_cursor cursor;
 
