@@ -474,6 +474,7 @@ struct config { /* drawn from the seed */
 	uint32_t big_values;   /* per million of puts */
 	uint32_t client_loss;
 	uint32_t max_pending, max_waiters;
+	uint32_t log_memory, append_bytes, inflight;
 	bool equal_clocks;
 };
 

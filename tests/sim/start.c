@@ -60,6 +60,9 @@ struct core_config world_core_config(struct replica *r)
 		.max_waiters = cf->max_waiters,
 		.quota_bytes = 64 << 20,
 		.auto_compact_ms = cf->auto_compact_ms,
+		.log_memory_bytes = cf->log_memory,
+		.append_bytes = cf->append_bytes,
+		.inflight = cf->inflight,
 		.version = "3.5.0",
 	};
 }

@@ -24,12 +24,15 @@ static void draw_config(struct world *w)
 	cf->client_loss = rng_chance(r, 300000) ? 0 : (uint32_t)rng_below(r, 30000);
 	cf->disk_delay = rng_between(r, 200, 12 * SIM_MS);
 	cf->fault_every = rng_between(r, 250 * SIM_MS, 3 * SIM_SECOND);
-	cf->snapshot_count = rng_chance(r, 150000) ? 100000 : rng_between(r, 10, rng_chance(r, 500000) ? 60 : 400);
-	cf->snapshot_keep = rng_between(r, 1, rng_chance(r, 500000) ? 20 : 200);
+	cf->snapshot_count = rng_chance(r, 150000) ? 100000 : rng_between(r, 10, rng_chance(r, 600000) ? 50 : 400);
+	cf->snapshot_keep = rng_between(r, 1, rng_chance(r, 700000) ? 10 : 200);
 	cf->auto_compact_ms = rng_chance(r, 500000) ? (uint32_t)rng_between(r, 2000, 20000) : 0;
 	cf->big_values = rng_chance(r, 40000) ? 60000 : 0;
 	cf->max_pending = rng_chance(r, 100000) ? 6 : 100000;
 	cf->max_waiters = rng_chance(r, 100000) ? 2 : 100000;
+	cf->log_memory = rng_chance(r, 850000) ? (uint32_t)rng_between(r, 200, 4000) : 0;
+	cf->append_bytes = rng_chance(r, 400000) ? (uint32_t)rng_between(r, 50, 3000) : 0;
+	cf->inflight = rng_chance(r, 300000) ? (uint32_t)rng_between(r, 1, 6) : 0;
 	cf->equal_clocks = rng_chance(r, 200000);
 }
 
