@@ -320,12 +320,14 @@ void propose_term(struct core *c)
 /* W3 proves that it is in no log. */
 static void lost(struct core *c, struct call *call, struct list *again)
 {
-	if (call->lock && (call->canceled || call->skipped))
+	if (call->lock && (call->canceled || call->skipped)) {
 		lock_lost(c, call);
-	else if (call->skipped)
+	} else if (call->skipped) {
 		call_fail(c, call, ERR_OUTCOME_UNKNOWN);
-	else
+	} else {
+		call->tried = false; /* its outcome is certain again */
 		call_move(call, PLACE_QUEUE, again);
+	}
 }
 
 void propose_applied_term(struct core *c, raft_term term)

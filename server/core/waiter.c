@@ -187,7 +187,7 @@ void lock_cancel(struct core *c, struct call *call)
 	if (lk->row) {
 		abandon(c, lk, call->number, slice_of(lk->row->key, lk->row->key_len));
 		call_free(c, call);
-	} else if (call->place == PLACE_QUEUE && !call->tried) {
+	} else if (call->place == PLACE_QUEUE) { /* in no log, for certain */
 		call_free(c, call);
 	} else {
 		call->canceled = true;

@@ -685,6 +685,19 @@ void mini_restart(struct mini_cell *m, size_t i)
 	boot(m, i);
 }
 
+void mini_wipe(struct mini_cell *m, size_t i)
+{
+	struct mini_node *n = &m->nodes[i];
+
+	ASSERT(!n->core);
+	log_truncate(n, 0);
+	snapshot_drop(&n->snapshot);
+	memset(&n->hard, 0, sizeof n->hard);
+	n->first = 1;
+	n->boot = 0;
+	n->data_dir_id += 1000;
+}
+
 void mini_free(struct mini_cell *m)
 {
 	size_t pos = 0;

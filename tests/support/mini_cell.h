@@ -45,6 +45,7 @@ size_t mini_elect(struct mini_cell *m, time_ms max_ms);
 /* ---- mishaps ---- */
 void mini_crash(struct mini_cell *m, size_t i);   /* what its disk has not finished is lost, and its calls */
 void mini_restart(struct mini_cell *m, size_t i);
+void mini_wipe(struct mini_cell *m, size_t i);    /* while it is down: a new, empty disk, with a data directory of its own */
 void mini_isolate(struct mini_cell *m, size_t i, bool on); /* no message gets in or out */
 void mini_cut(struct mini_cell *m, size_t from, size_t to, bool on); /* one direction */
 void mini_pause(struct mini_cell *m, size_t i, bool on);   /* stopped as by SIGSTOP; going on, it is told of the gap */

@@ -678,6 +678,158 @@ START_TEST(core__a_restart_starts_from_its_snapshot)
 }
 END_TEST
 
+/* ---- who belongs here ---- */
+
+START_TEST(core__a_wiped_replica_is_not_taken_for_the_old_one)
+{
+	struct mini_cell *m = cell_of(3);
+	size_t f = other(m, mini_leader(m));
+
+	mini_run(m, 1000); /* all are published by then */
+	OK(m, mini_put(m, f, "k", "v", 0));
+	mini_crash(m, f);
+	mini_wipe(m, f);
+	mini_restart(m, f);
+	mini_run(m, 5000);
+	ck_assert_int_eq(mini_fatal(m, f), CORE_FATAL_DATA_DIR);
+	OK(m, mini_put(m, mini_leader(m), "k", "w", 0)); /* the two others go on */
+	mini_free(m);
+}
+END_TEST
+
+START_TEST(core__status_tells_of_this_replica)
+{
+	struct mini_cell *m = cell_of(3);
+	size_t l = mini_leader(m);
+	Etcdserverpb__StatusRequest r = ETCDSERVERPB__STATUS_REQUEST__INIT;
+	Etcdserverpb__StatusResponse *st;
+	const struct mini_answer *a;
+
+	OK(m, mini_put(m, l, "k", "v", 0));
+	a = mini_answer(m, mini_request(m, l, METHOD_MAINTENANCE_STATUS, &r.base));
+	ck_assert_ptr_nonnull(a);
+	st = etcdserverpb__status_response__unpack(NULL, a->reply.len, a->reply.ptr);
+	ck_assert_uint_eq(st->leader, mini_member(m, l));
+	ck_assert_uint_eq(st->header->member_id, mini_member(m, l));
+	ck_assert_str_eq(st->version, "3.5.0");
+	ck_assert_uint_gt(st->raftindex, 0);
+	ck_assert_uint_eq(st->raftindex, st->raftappliedindex);
+	ck_assert_uint_eq(st->n_errors, 0);
+	etcdserverpb__status_response__free_unpacked(st, NULL);
+	mini_free(m);
+}
+END_TEST
+
+START_TEST(core__members_are_listed_without_a_revision)
+{
+	struct mini_cell *m = cell_of(3);
+	Etcdserverpb__MemberListRequest r = ETCDSERVERPB__MEMBER_LIST_REQUEST__INIT;
+	Etcdserverpb__MemberListResponse *list;
+	const struct mini_answer *a;
+	uint64_t tag;
+
+	mini_run(m, 1000);
+	r.linearizable = true;
+	tag = mini_request(m, 0, METHOD_CLUSTER_MEMBER_LIST, &r.base);
+	OK(m, tag);
+	a = mini_answer(m, tag);
+	list = etcdserverpb__member_list_response__unpack(NULL, a->reply.len, a->reply.ptr);
+	ck_assert_uint_eq(list->n_members, 3);
+	ck_assert_int_eq(list->header->revision, 0);
+	ck_assert_uint_eq(list->members[1]->n_clienturls, 1);
+	etcdserverpb__member_list_response__free_unpacked(list, NULL);
+	mini_free(m);
+}
+END_TEST
+
+START_TEST(core__hashes_of_replicas_agree)
+{
+	struct mini_cell *m = cell_of(3);
+	Etcdserverpb__HashKVRequest r = ETCDSERVERPB__HASH_KVREQUEST__INIT;
+	uint32_t hash = 0;
+
+	OK(m, mini_put(m, 0, "k", "v", 0));
+	OK(m, mini_put(m, 1, "k", "w", 0));
+	mini_run(m, 500);
+	for (size_t i = 0; i < 3; i++) {
+		const struct mini_answer *a = mini_answer(m, mini_request(m, i, METHOD_MAINTENANCE_HASH_KV, &r.base));
+		Etcdserverpb__HashKVResponse *h = etcdserverpb__hash_kvresponse__unpack(NULL, a->reply.len, a->reply.ptr);
+
+		if (i > 0)
+			ck_assert_uint_eq(h->hash, hash);
+		hash = h->hash;
+		ck_assert_int_eq(h->hash_revision, 3);
+		etcdserverpb__hash_kvresponse__free_unpacked(h, NULL);
+	}
+	mini_free(m);
+}
+END_TEST
+
+START_TEST(core__waiting_locks_are_bounded)
+{
+	struct mini_cell *m = mini_new(&(struct mini_options){ .replicas = 1, .seed = 3, .disk_ms = 1, .net_ms = 1, .max_waiters = 3 });
+
+	mini_elect(m, 10000);
+	for (lease_id id = 10; id < 16; id++)
+		OK(m, mini_grant(m, 0, id, 60));
+	OK(m, mini_lock(m, 0, "l", 10));
+	for (lease_id id = 11; id < 14; id++) {
+		mini_lock(m, 0, "l", id);
+		mini_run(m, 10);
+	}
+	FAILS(m, mini_lock(m, 0, "l", 14), ERR_TOO_MANY_REQUESTS);
+	OK(m, mini_unlock(m, 0, "l/a"));
+	mini_run(m, 10);
+	ck_assert_ptr_null(mini_answer(m, mini_lock(m, 0, "l", 14)));
+	mini_free(m);
+}
+END_TEST
+
+START_TEST(core__two_thousand_contenders_are_served_in_order)
+{
+	enum { N = 2000 };
+	struct mini_cell *m = mini_new(&(struct mini_options){ .replicas = 1, .seed = 3, .check_every = 1000 });
+	static uint64_t tags[N];
+	revision token = 0;
+
+	mini_elect(m, 10000);
+	for (int i = 0; i < N; i++) {
+		OK(m, mini_grant(m, 0, i + 1, 600));
+		tags[i] = mini_lock(m, 0, "l", i + 1);
+		mini_run(m, 1);
+	}
+	for (int i = 0; i < N; i++) {
+		char key[64];
+
+		OK(m, tags[i]);
+		ck_assert_int_gt(mini_token(mini_answer(m, tags[i])), token);
+		token = mini_token(mini_answer(m, tags[i]));
+		ck_assert_ptr_null(i + 1 < N ? mini_answer(m, tags[i + 1]) : NULL);
+		key_of("l", i + 1, key, sizeof key);
+		OK(m, mini_unlock(m, 0, key));
+	}
+	mini_free(m);
+}
+END_TEST
+
+START_TEST(core__ten_thousand_leases_end_together)
+{
+	struct mini_cell *m = mini_new(&(struct mini_options){ .replicas = 3, .seed = 3, .disk_ms = 1, .net_ms = 1, .check_every = 1000 });
+	size_t l = mini_elect(m, 10000);
+	struct core_status st;
+
+	for (int i = 0; i < 10000; i++)
+		mini_grant(m, l, i + 1, 10);
+	mini_run(m, 5000);
+	core_status(mini_core(m, l), &st);
+	ck_assert_uint_eq(st.leases, 10000);
+	mini_run(m, 5200);
+	core_status(mini_core(m, l), &st);
+	ck_assert_uint_eq(st.leases, 0);
+	mini_free(m);
+}
+END_TEST
+
 /* ---- the rest ---- */
 
 START_TEST(core__old_history_is_compacted)
@@ -801,6 +953,13 @@ int main(void)
 	tcase_add_test(give_up, core__without_a_leader_a_write_is_refused_with_certainty);
 	tcase_add_test(rest, core__a_follower_catches_up_by_snapshot);
 	tcase_add_test(rest, core__a_restart_starts_from_its_snapshot);
+	tcase_add_test(rest, core__a_wiped_replica_is_not_taken_for_the_old_one);
+	tcase_add_test(rest, core__status_tells_of_this_replica);
+	tcase_add_test(rest, core__members_are_listed_without_a_revision);
+	tcase_add_test(rest, core__hashes_of_replicas_agree);
+	tcase_add_test(rest, core__waiting_locks_are_bounded);
+	tcase_add_test(rest, core__two_thousand_contenders_are_served_in_order);
+	tcase_add_test(rest, core__ten_thousand_leases_end_together);
 	tcase_add_test(rest, core__old_history_is_compacted);
 	tcase_add_test(rest, core__an_election_has_one_leader_that_proclaims_and_resigns);
 	tcase_add_test(rest, core__time_to_live_through_a_follower);
