@@ -39,6 +39,7 @@ struct service {
 	pthread_mutex_t mu;
 	struct list need_leader;   /* guarded by mu; struct leader_watch */
 	uint64_t leaderless_since; /* guarded by mu; 0: there is a leader */
+	uint64_t leaderless_ms;    /* guarded by mu; for so long, as of the last tick */
 };
 
 extern const struct call_class unary_class, keep_alive_class, watch_class, observe_class;

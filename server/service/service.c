@@ -13,7 +13,10 @@
 enum {
 	REQUEST_DEPTH_MAX = 32,
 	SCRATCH_KEPT_MAX = 64 * 1024,
-	LEADERLESS_MS = 3000, /* without a leader for so long: streams that need one are ended */
+	/* Without a leader for so long, calls that need one are refused. Not at once: a client whose replica died comes here while the next
+	 * leader is being elected, and Go's watches take this error for the end. */
+	LEADERLESS_REFUSE_MS = 1000,
+	LEADERLESS_END_MS = 3000, /* streams that need one are ended: to connect again costs more than to be refused */
 };
 
 static const struct handler handlers[METHOD_COUNT] = {
@@ -160,6 +163,17 @@ static bool has_leader(const struct service *s)
 	return h.leader_id != 0;
 }
 
+static bool is_leaderless(struct service *s)
+{
+	bool leaderless;
+	if (has_leader(s))
+		return false;
+	pthread_mutex_lock(&s->mu);
+	leaderless = s->leaderless_ms >= LEADERLESS_REFUSE_MS;
+	pthread_mutex_unlock(&s->mu);
+	return leaderless;
+}
+
 void service_start(struct service *s, struct service_call *c)
 {
 	c->service = s;
@@ -168,7 +182,7 @@ void service_start(struct service *s, struct service_call *c)
 	c->state = NULL;
 	if (!c->handler->class)
 		service_finish(c, ERR_UNIMPLEMENTED, NULL);
-	else if (c->need_leader && !has_leader(s))
+	else if (c->need_leader && is_leaderless(s))
 		service_finish(c, ERR_NO_LEADER, NULL);
 	else if (c->handler->class->start)
 		c->handler->class->start(c);
@@ -230,7 +244,8 @@ void service_tick(struct service *s, uint64_t now_ms)
 		s->leaderless_since = 0;
 	else if (!s->leaderless_since)
 		s->leaderless_since = now_ms;
-	if (!leader && now_ms - s->leaderless_since >= LEADERLESS_MS) {
+	s->leaderless_ms = leader ? 0 : now_ms - s->leaderless_since;
+	if (s->leaderless_ms >= LEADERLESS_END_MS) {
 		struct list *it;
 		while ((it = list_pop_front(&s->need_leader))) {
 			struct leader_watch *w = CONTAINER_OF(it, struct leader_watch, link);

@@ -189,6 +189,8 @@ START_TEST(unary__no_leader_is_said_when_asked_for)
 	struct caller *c = caller_new(METHOD_KV_RANGE);
 	range.key = data_of("a");
 	fake_node_set_leader(node, false);
+	service_tick(service, 1000);
+	service_tick(service, 2000);
 	answered(METHOD_KV_RANGE, &range.base); /* not asked for */
 	c->call.need_leader = true;
 	caller_start(c, service);
@@ -697,6 +699,29 @@ START_TEST(stream__a_node_that_is_full_refuses)
 }
 END_TEST
 
+START_TEST(call__that_needs_a_leader_is_refused_only_when_there_has_been_none_for_a_while)
+{
+	struct caller *early = caller_new(METHOD_WATCH_WATCH), *late = caller_new(METHOD_WATCH_WATCH), *back = caller_new(METHOD_WATCH_WATCH);
+	early->call.need_leader = late->call.need_leader = back->call.need_leader = true;
+	fake_node_set_leader(node, false);
+	service_tick(service, 1000);
+	service_tick(service, 1999);
+	caller_start(early, service);
+	ck_assert(!early->finished);
+	service_tick(service, 2000);
+	caller_start(late, service);
+	caller_wait_finished(late, ERR_NO_LEADER);
+	fake_node_set_leader(node, true);
+	caller_start(back, service); /* one has been found since the last tick */
+	ck_assert(!early->finished && !back->finished);
+	service_cancel(&early->call);
+	service_cancel(&back->call);
+	caller_free(early);
+	caller_free(late);
+	caller_free(back);
+}
+END_TEST
+
 START_TEST(stream__ends_when_the_leader_stays_away_if_it_asked_for_that)
 {
 	struct caller *w = caller_new(METHOD_WATCH_WATCH), *k = caller_new(METHOD_LEASE_KEEP_ALIVE), *careless = start(METHOD_WATCH_WATCH);
@@ -765,6 +790,7 @@ static void add_streams(TCase *t)
 	tcase_add_test(t, watch__a_malformed_message_ends_it);
 	tcase_add_test(t, observe__one_request_then_replies);
 	tcase_add_test(t, stream__a_node_that_is_full_refuses);
+	tcase_add_test(t, call__that_needs_a_leader_is_refused_only_when_there_has_been_none_for_a_while);
 	tcase_add_test(t, stream__ends_when_the_leader_stays_away_if_it_asked_for_that);
 }
 
