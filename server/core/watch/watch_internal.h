@@ -25,6 +25,7 @@
 #include "base/pbw.h"
 #include "base/rng.h"
 
+#ifndef OUTPUT_MAX /* tests make them small, so that everything is cut everywhere */
 #define OUTPUT_MAX (256u << 10)       /* a stream's output takes no further response beyond this */
 #define RESPONSE_MAX (512u << 10)     /* a response takes no further revision beyond this */
 #define TAKE_BYTES (16u << 20)        /* rendered by one take */
@@ -38,6 +39,7 @@
 #define SPILL_EVENTS 16384u           /* rendered at most before a compaction for who lags */
 #define SPILL_TOTAL (64u << 20)       /* bytes held for streams that are not writable */
 #define RANGES_BYTES_MAX (256u << 20) /* of all ranges' keys */
+#endif
 #define NO_MATCH UINT32_MAX
 
 /* ---- ranges: what is watched, shared by all watchers of the same ---- */

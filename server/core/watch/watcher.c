@@ -56,6 +56,13 @@ static void place(struct watches *w, struct watcher *x, enum watcher_place to)
 		heap_insert(h, &x->heap, (uint64_t)x->cursor);
 }
 
+/* One that lagged does no more: its stream may let others go, or say that all have been told. */
+static void caught_up(struct watches *w, struct watch_stream *s)
+{
+	if (!list_empty(&s->parked) || (s->progress_wanted && s->behind == 0))
+		stream_wake(w, s);
+}
+
 struct watcher *watcher_new(struct watches *w, struct watch_stream *s, struct watch_range *range, int64_t id, revision cursor, unsigned flags)
 {
 	struct watcher *x = mem_zalloc(sizeof *x);
@@ -85,8 +92,7 @@ void watcher_remove(struct watches *w, struct watcher *x)
 	w->watchers--;
 	range_put_back(&w->index, x->range);
 	free(x);
-	if (s->progress_wanted && s->behind == 0)
-		stream_wake(w, s); /* it may have been the one that was waited for */
+	caught_up(w, s);
 }
 
 void watcher_sync(struct watches *w, struct watcher *x)
@@ -96,8 +102,7 @@ void watcher_sync(struct watches *w, struct watcher *x)
 	ASSERT(x->cursor > w->noted || x->place == PLACE_NONE); /* I2; a new one may start at what is not noted yet */
 	place(w, x, PLACE_SYNCED);
 	list_push_back(&x->range->synced, &x->link);
-	if (s->progress_wanted && s->behind == 0)
-		stream_wake(w, s);
+	caught_up(w, s);
 }
 
 void watcher_park(struct watches *w, struct watcher *x)

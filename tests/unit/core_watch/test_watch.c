@@ -631,6 +631,27 @@ START_TEST(watch__ten_thousand_on_one_stream)
 }
 END_TEST
 
+START_TEST(watch__many_that_catch_up_without_an_event_all_do)
+{
+	struct client *c = world_watch(&w);
+	struct watch_stats stats;
+	char key[16];
+
+	for (int i = 0; i < 100; i++)
+		world_put(&w, "other", "1");
+	for (int i = 0; i < 5000; i++) {
+		snprintf(key, sizeof key, "k%d", i);
+		client_create(c, (struct watch_spec){ .key = key, .from = 1 + i % 100 });
+	}
+	client_progress(c);
+	ck_assert_ptr_nonnull(strstr(client_text(c), "progress -1@101"));
+	watches_stats(w.watches, &stats);
+	ck_assert_uint_eq(stats.behind, 0);
+	world_put(&w, "k4999", "1");
+	SEES(c, "4999@102[k4999=1#102]");
+}
+END_TEST
+
 /* After a fail-over: each take stays small, and all are served in the end. */
 START_TEST(watch__a_flood_of_re_creations_is_cut_into_slices)
 {
@@ -711,6 +732,7 @@ static Suite *suite(void)
 	tcase_add_test(tc, watch__a_reader_that_never_reads_costs_one_output);
 	tcase_add_test(tc, watch__who_creates_without_reading_is_sent_away);
 	tcase_add_test(tc, watch__ten_thousand_on_one_stream);
+	tcase_add_test(tc, watch__many_that_catch_up_without_an_event_all_do);
 	tcase_add_test(tc, watch__a_flood_of_re_creations_is_cut_into_slices);
 	suite_add_tcase(s, tc);
 	return s;
