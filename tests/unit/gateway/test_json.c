@@ -1,0 +1,244 @@
+/* test_json.c: where a JSON value ends, what is wrong with it, strings and base64. */
+#include <check.h>
+#include <stdlib.h>
+
+#include "gateway/base64.h"
+#include "gateway/json.h"
+
+struct scan_case {
+	const char *text;
+	const char *value; /* NULL: none */
+	const char *error; /* NULL: none */
+	size_t pos;        /* behind the value */
+};
+
+static const struct scan_case scans[] = {
+	{ "", NULL, NULL, 0 },
+	{ " \t\r\n", NULL, NULL, 4 },
+	{ " {} x", "{}", NULL, 3 },
+	{ "{\"a\":[1,{\"b\":null}],\"c\":\"}\"}{", "{\"a\":[1,{\"b\":null}],\"c\":\"}\"}", NULL, 28 },
+	{ "1x", "1", NULL, 1 },
+	{ "-0.5e+3 ", "-0.5e+3", NULL, 7 },
+	{ "\"\\\\\\\"\\u00e9\" ", "\"\\\\\\\"\\u00e9\"", NULL, 12 },
+	{ "[ ]", "[ ]", NULL, 3 },
+	{ "{", NULL, "unexpected EOF", 0 },
+	{ "{\"a\":1", NULL, "unexpected EOF", 0 },
+	{ "\"a", NULL, "unexpected EOF", 0 },
+	{ "tru", NULL, "unexpected EOF", 0 },
+	{ "x", NULL, "invalid character 'x' looking for beginning of value", 0 },
+	{ "{1:2}", NULL, "invalid character '1' looking for beginning of object key string", 0 },
+	{ "{\"a\",1}", NULL, "invalid character ',' after object key", 0 },
+	{ "{\"a\":1]", NULL, "invalid character ']' after object key:value pair", 0 },
+	{ "[1 2]", NULL, "invalid character '2' after array element", 0 },
+	{ "{\"a\":1,}", NULL, "invalid character '}' looking for beginning of object key string", 0 },
+	{ "[1,]", NULL, "invalid character ']' looking for beginning of value", 0 },
+	{ "nulL", NULL, "invalid character 'L' in literal null (expecting 'l')", 0 },
+	{ "-x", NULL, "invalid character 'x' in numeric literal", 0 },
+	{ "1.x", NULL, "invalid character 'x' after decimal point in numeric literal", 0 },
+	{ "1ex", NULL, "invalid character 'x' in exponent of numeric literal", 0 },
+	{ "\"\\q\"", NULL, "invalid character 'q' in string escape code", 0 },
+	{ "\"\\u00g\"", NULL, "invalid character 'g' in \\u hexadecimal character escape", 0 },
+	{ "\"\n\"", NULL, "invalid character '\\n' in string literal", 0 },
+	{ "'a'", NULL, "invalid character '\\'' looking for beginning of value", 0 },
+	{ "\x01", NULL, "invalid character '\\x01' looking for beginning of value", 0 },
+	{ "\xff", NULL, "invalid character '\xc3\xbf' looking for beginning of value", 0 },
+};
+
+START_TEST(json_scan__cases)
+{
+	const struct scan_case *c = &scans[_i];
+	struct errmsg em = { .text = "" };
+	struct slice value;
+	size_t pos = 0;
+	enum json_scan r = json_scan(slice_of_str(c->text), &pos, &value, &em);
+	if (c->error) {
+		ck_assert_int_eq(r, JSON_ERROR);
+		ck_assert_str_eq(em.text, c->error);
+		return;
+	}
+	ck_assert_int_eq(r, c->value ? JSON_VALUE : JSON_END);
+	ck_assert_uint_eq(pos, c->pos);
+	if (c->value)
+		ck_assert(slice_eq(value, slice_of_str(c->value)));
+}
+END_TEST
+
+START_TEST(json_scan__nesting_is_bounded)
+{
+	struct buf b = { .ptr = NULL };
+	struct errmsg em;
+	struct slice value;
+	size_t pos = 0;
+	for (int i = 0; i < JSON_DEPTH_MAX; i++)
+		buf_append_byte(&b, '[');
+	for (int i = 0; i < JSON_DEPTH_MAX; i++)
+		buf_append_byte(&b, ']');
+	ck_assert_int_eq(json_scan(buf_view(&b), &pos, &value, &em), JSON_VALUE);
+	ck_assert_uint_eq(value.len, b.len);
+	b.ptr[JSON_DEPTH_MAX] = '[';
+	pos = 0;
+	ck_assert_int_eq(json_scan(buf_view(&b), &pos, &value, &em), JSON_ERROR);
+	ck_assert_str_eq(em.text, "invalid character '[' exceeded max depth");
+	buf_free(&b);
+}
+END_TEST
+
+START_TEST(json_whole__nothing_may_follow)
+{
+	struct errmsg em;
+	struct slice value;
+	ck_assert(json_whole(slice_of_str(" 12 "), &value, &em));
+	ck_assert(slice_eq(value, slice_of_str("12")));
+	ck_assert(!json_whole(slice_of_str("1 2"), &value, &em));
+	ck_assert_str_eq(em.text, "invalid character '2' after top-level value");
+	ck_assert(!json_whole(slice_of_str(""), &value, &em));
+	ck_assert_str_eq(em.text, "unexpected end of JSON input");
+	ck_assert(!json_whole(slice_of_str("[1"), &value, &em));
+	ck_assert_str_eq(em.text, "unexpected end of JSON input");
+}
+END_TEST
+
+START_TEST(json__walk)
+{
+	struct slice object = slice_of_str("{ \"a\" : 1 , \"b\\\"\\\\\":[ ],\"c\":{\"d\":\"]}\"} , \"e\":true}");
+	static const char *const keys[] = { "\"a\"", "\"b\\\"\\\\\"", "\"c\"", "\"e\"" }, *const values[] = { "1", "[ ]", "{\"d\":\"]}\"}", "true" };
+	struct slice array = slice_of_str("[1.5e3 ,null,\"x\",[2,[3]], {}]"), key, value;
+	static const char *const elements[] = { "1.5e3", "null", "\"x\"", "[2,[3]]", "{}" };
+	size_t pos = 0, i = 0;
+	for (; json_next_member(object, &pos, &key, &value); i++) {
+		ck_assert(slice_eq(key, slice_of_str(keys[i])));
+		ck_assert(slice_eq(value, slice_of_str(values[i])));
+	}
+	ck_assert_uint_eq(i, 4);
+	for (pos = 0, i = 0; json_next_element(array, &pos, &value); i++)
+		ck_assert(slice_eq(value, slice_of_str(elements[i])));
+	ck_assert_uint_eq(i, 5);
+	pos = 0;
+	ck_assert(!json_next_member(slice_of_str("{ }"), &pos, &key, &value));
+}
+END_TEST
+
+struct text_case {
+	const char *json, *text; /* text NULL: refused */
+};
+
+static const struct text_case texts[] = {
+	{ "\"\"", "" },
+	{ "\"a\\/\\b\\f\\n\\r\\t\\\"\\\\\"", "a/\b\f\n\r\t\"\\" },
+	{ "\"\\u0041\\u00e9\\u20ac\\ud83d\\ude00\"", "A\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80" },
+	{ "\"\xc3\xa9\xf0\x9f\x98\x80\"", "\xc3\xa9\xf0\x9f\x98\x80" },
+	{ "\"\\ud83d\"", NULL },
+	{ "\"\\ude00\"", NULL },
+	{ "\"\\ud83d\\u0041\"", NULL },
+	{ "\"\\ud83dx\"", NULL },
+	{ "\"\xff\"", NULL },
+	{ "\"\xc3\"", NULL },
+	{ "\"\xc0\x80\"", NULL },         /* too long a form */
+	{ "\"\xed\xa0\x80\"", NULL },     /* a surrogate */
+	{ "\"\xf4\x90\x80\x80\"", NULL }, /* above the last character */
+	{ "\"\xe0\x80\x80\"", NULL },
+	{ "\"\xf0\x80\x80\x80\"", NULL },
+};
+
+START_TEST(json_unquote__cases)
+{
+	struct buf out = { .ptr = NULL };
+	bool ok = json_unquote(slice_of_str(texts[_i].json), &out);
+	ck_assert_int_eq(ok, texts[_i].text != NULL);
+	if (ok)
+		ck_assert(slice_eq(buf_view(&out), slice_of_str(texts[_i].text)));
+	buf_free(&out);
+}
+END_TEST
+
+START_TEST(json_quote__as_go_does)
+{
+	struct buf out = { .ptr = NULL };
+	json_quote(&out, slice_of_str("a\"\\/\n\r\t\b\x01\x7f<>&\xe2\x80\xa8\xe2\x80\xa9\xe2\x80\xaa\xc3\xa9\xff\xc3"));
+	ck_assert(slice_eq(buf_view(&out), slice_of_str("\"a\\\"\\\\/\\n\\r\\t\\u0008\\u0001\x7f\\u003c\\u003e\\u0026\\u2028\\u2029\xe2\x80\xaa\xc3\xa9\\ufffd\\ufffd\"")));
+	buf_free(&out);
+}
+END_TEST
+
+struct base64_case {
+	const char *text, *bytes; /* bytes NULL: refused, at `at` */
+	size_t at;
+};
+
+static const struct base64_case base64s[] = {
+	{ "", "", 0 },
+	{ "Zm9v", "foo", 0 },
+	{ "Zm8=", "fo", 0 },
+	{ "Zg==", "f", 0 },
+	{ "Zm8", "fo", 0 },
+	{ "Zg", "f", 0 },
+	{ "-_-_", "\xfb\xff\xbf", 0 },
+	{ "+/+/", "\xfb\xff\xbf", 0 },
+	{ "Zm\r\n9v\n", "foo", 0 },
+	{ "Zg=\n=\n", "f", 0 },
+	{ "Z", NULL, 0 },
+	{ "Zm9vZ", NULL, 4 },
+	{ "Z===", NULL, 1 },
+	{ "Zg=", NULL, 3 },
+	{ "Zg=a", NULL, 2 },
+	{ "Zm8=a", NULL, 4 },
+	{ "Zm8==", NULL, 4 },
+	{ "Zm9v=", NULL, 4 },
+	{ "Zm 9v", NULL, 2 },
+	{ "=", NULL, 0 },
+};
+
+START_TEST(base64_decode__cases)
+{
+	const struct base64_case *c = &base64s[_i];
+	struct buf out = { .ptr = NULL };
+	size_t at = 99;
+	bool ok = base64_decode(&out, slice_of_str(c->text), &at);
+	ck_assert_int_eq(ok, c->bytes != NULL);
+	if (ok)
+		ck_assert(slice_eq(buf_view(&out), slice_of_str(c->bytes)));
+	else
+		ck_assert_uint_eq(at, c->at);
+	buf_free(&out);
+}
+END_TEST
+
+START_TEST(base64__round_trip)
+{
+	uint8_t bytes[64];
+	struct buf text = { .ptr = NULL }, back = { .ptr = NULL };
+	size_t at;
+	for (size_t i = 0; i < sizeof(bytes); i++)
+		bytes[i] = (uint8_t)(i * 37 + (size_t)_i);
+	base64_encode(&text, slice_of(bytes, (size_t)_i));
+	ck_assert_uint_eq(text.len, ((size_t)_i + 2) / 3 * 4);
+	ck_assert(base64_decode(&back, buf_view(&text), &at));
+	ck_assert(slice_eq(buf_view(&back), slice_of(bytes, (size_t)_i)));
+	buf_free(&text);
+	buf_free(&back);
+}
+END_TEST
+
+#define LEN(a) ((int)(sizeof(a) / sizeof((a)[0])))
+
+int main(void)
+{
+	Suite *s = suite_create("gateway_json");
+	TCase *tc = tcase_create("all");
+	SRunner *sr;
+	int failed;
+	tcase_add_loop_test(tc, json_scan__cases, 0, LEN(scans));
+	tcase_add_test(tc, json_scan__nesting_is_bounded);
+	tcase_add_test(tc, json_whole__nothing_may_follow);
+	tcase_add_test(tc, json__walk);
+	tcase_add_loop_test(tc, json_unquote__cases, 0, LEN(texts));
+	tcase_add_test(tc, json_quote__as_go_does);
+	tcase_add_loop_test(tc, base64_decode__cases, 0, LEN(base64s));
+	tcase_add_loop_test(tc, base64__round_trip, 0, 64);
+	suite_add_tcase(s, tc);
+	sr = srunner_create(s);
+	srunner_run_all(sr, CK_ENV);
+	failed = srunner_ntests_failed(sr);
+	srunner_free(sr);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
