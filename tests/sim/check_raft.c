@@ -148,6 +148,8 @@ void check_step(struct replica *r)
 	const struct raft *raft = core_raft(r->core);
 	raft_term term = raft_current_term(raft);
 	enum raft_role role = raft_role(raft);
+	bool led = r->noted_role == RAFT_LEADER && role == RAFT_LEADER && term == r->noted_term;
+	raft_index commit = raft_commit_index(raft);
 
 	CHECK(r->w, "raft", term >= r->noted_term, "%s: its term falls to %llu", r->name, (unsigned long long)term);
 	if (role == RAFT_LEADER && (r->noted_role != RAFT_LEADER || term != r->noted_term))
@@ -155,7 +157,10 @@ void check_step(struct replica *r)
 	r->noted_role = role;
 	r->noted_term = term;
 	r->leads = role == RAFT_LEADER;
-	note_commit(r, raft_commit_index(raft));
+	/* Raft figure 8: by number of copies a leader commits only what is of its own term. */
+	CHECK(r->w, "commitment", !led || commit == r->noted_commit || dlog_at(&r->log, commit)->term == term,
+	      "%s: commits up to entry %llu, which is of an older term", r->name, (unsigned long long)commit);
+	note_commit(r, commit);
 	note_applied(r);
 	if (r->batches++ % 256 == 0)
 		core_check(r->core);

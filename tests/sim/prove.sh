@@ -1,0 +1,55 @@
+# prove.sh: sourced by scripts/sim. Shows that the simulator would notice: each patch in tests/sim/faults puts one fault into a copy of the
+# source, and some seed must then fail; without a patch the same seeds must pass. A patch that no longer applies is a failure: bring it up to date.
+#
+#   scripts/sim --prove [--seeds N] [NAME...]   at most N seeds each (400), the faults NAME (all)
+prove() {
+  local seeds=400 names=() name ok=0 bad=0 out rc
+  while [ $# -gt 0 ]; do
+    case $1 in
+      --seeds) seeds=$2; shift ;;
+      *) names+=("$1") ;;
+    esac
+    shift
+  done
+  if [ ${#names[@]} -eq 0 ]; then
+    for name in "$top"/tests/sim/faults/*.patch; do names+=("$(basename "$name" .patch)"); done
+  fi
+  copy=$(mktemp -d)
+  trap 'rm -rf "$copy"' EXIT
+  mkdir "$copy/src"
+  tar -C "$top" --exclude='./build*' --exclude=./.git -cf - . | tar -C "$copy/src" -xf -
+  build_sim "$copy/build" "$copy/src" || { echo "the copy does not build"; echo "COUNT 0 1"; return 1; }
+  if "$copy/build/tests/sim/sim" --seeds "$seeds" --one-failure >"$copy/out"; then
+    echo "no fault: $seeds seeds pass"
+  else
+    grep FAIL "$copy/out"
+    echo "FAIL without any fault"
+    echo "COUNT 0 1"
+    return 1
+  fi
+  for name in "${names[@]}"; do
+    out=
+    if ! patch -s -f -p1 -d "$copy/src" <"$top/tests/sim/faults/$name.patch" >"$copy/out" 2>&1; then
+      out="FAIL $name: the patch does not apply"
+    elif ! build_sim "$copy/build" "$copy/src" 2>"$copy/out"; then
+      out="FAIL $name: does not compile"
+    else
+      "$copy/build/tests/sim/sim" --seeds "$seeds" --one-failure >"$copy/out" 2>&1
+      rc=$?
+      [ $rc = 0 ] && out="FAIL $name: not found in $seeds seeds"
+    fi
+    if [ -n "$out" ]; then
+      bad=$((bad + 1))
+      echo "$out"
+    else
+      ok=$((ok + 1))
+      # The last line before the command that replays it says most.
+      printf '%-28s after %4s seeds: %s\n' "$name:" "$(awk '/^COUNT/ { print $2 + $3 }' "$copy/out")" \
+        "$(grep -E 'assert|ASSERT|^FAIL' "$copy/out" | head -1 | sed 's/^FAIL //' | cut -c1-160)"
+    fi
+    # The reverse of what was applied, even of half of it: a fresh copy of the files it names.
+    grep '^+++ b/' "$top/tests/sim/faults/$name.patch" | sed 's|^+++ b/||' | while read -r f; do cp "$top/$f" "$copy/src/$f"; done
+  done
+  echo "COUNT $ok $bad"
+  [ $bad = 0 ]
+}
