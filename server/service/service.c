@@ -244,7 +244,8 @@ void service_tick(struct service *s, uint64_t now_ms)
 		s->leaderless_since = 0;
 	else if (!s->leaderless_since)
 		s->leaderless_since = now_ms;
-	s->leaderless_ms = leader ? 0 : now_ms - s->leaderless_since;
+	/* Ticks come from several threads, which may look at the clock in one order and get here in another. */
+	s->leaderless_ms = leader || now_ms < s->leaderless_since ? 0 : now_ms - s->leaderless_since;
 	if (s->leaderless_ms >= LEADERLESS_END_MS) {
 		struct list *it;
 		while ((it = list_pop_front(&s->need_leader))) {
