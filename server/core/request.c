@@ -38,6 +38,8 @@ static void submit_read(struct core *c, const struct core_request *r)
 	read_submit(c, call);
 }
 
+/* A revision that is not here yet may be somewhere: a client that spreads its calls over the cell asks one replica at the revision that
+ * another one named. (Go's STM does so.) The cell is asked before the client is told that there is no such revision. */
 static void read_now(struct core *c, const struct core_request *r, enum err (*fn)(struct kv_env *, struct slice, struct buf *))
 {
 	struct buf reply = { 0 };
@@ -46,7 +48,11 @@ static void read_now(struct core *c, const struct core_request *r, enum err (*fn
 	c->env.header.term = raft_current_term(c->raft);
 	e = fn(&c->env, r->bytes, &reply);
 	arena_clear(&c->arena);
-	answer_now(c, r->tag, e, &reply);
+	if (e == ERR_FUTURE_REVISION)
+		submit_read(c, r);
+	else
+		answer_now(c, r->tag, e, &reply);
+	buf_free(&reply);
 }
 
 static void submit_range(struct core *c, const struct core_request *r)
