@@ -705,6 +705,8 @@ void mini_free(struct mini_cell *m)
 	void *value;
 	struct list *l;
 
+	if (!m)
+		return;
 	for (size_t i = 0; i < m->o.replicas; i++) {
 		struct mini_node *n = &m->nodes[i];
 

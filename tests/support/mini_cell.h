@@ -32,7 +32,7 @@ struct mini_answer {
 };
 
 struct mini_cell *mini_new(const struct mini_options *o);
-void mini_free(struct mini_cell *m);
+void mini_free(struct mini_cell *m); /* NULL is fine */
 
 /* ---- time ---- */
 time_ms mini_now(const struct mini_cell *m);
