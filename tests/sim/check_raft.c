@@ -259,7 +259,9 @@ void check_promise(struct replica *r, uint32_t to, struct slice bytes)
 	if (s.kind == KIND(VOTE_REPLY) && !s.reject)
 		CHECK(w, "P8", d->hard.term > s.term || d->hard.voted_for == w->replicas[to].member, "%s votes for r%u, but not on its disk", r->name,
 		      to + 1);
-	if (s.kind == KIND(APPEND_REPLY) && !s.reject)
+	/* Of an older term: a later leader may have had it cut in the same commit. Who voted for that one judged by what was acknowledged here, so
+	 * the older leader cannot reach a quorum with it. */
+	if (s.kind == KIND(APPEND_REPLY) && !s.reject && s.term == d->hard.term)
 		CHECK(w, "P8", disk_last(d).index >= s.match, "%s acknowledges up to %llu, on its disk is %llu", r->name, (unsigned long long)s.match,
 		      (unsigned long long)disk_last(d).index);
 }

@@ -12,6 +12,12 @@ static sim_us draw(struct world *w, sim_us lo, sim_us hi)
 	return rng_between(&w->fault_rng, lo, hi);
 }
 
+/* One in three is a long one. */
+static sim_us often_short(struct world *w, sim_us lo, sim_us mid, sim_us hi)
+{
+	return rng_chance(&w->fault_rng, 667000) ? draw(w, lo, mid) : draw(w, mid, hi);
+}
+
 static uint32_t any(struct world *w)
 {
 	return (uint32_t)rng_below(&w->fault_rng, w->config.replicas);
@@ -32,7 +38,7 @@ static uint32_t leader_or_any(struct world *w)
 
 static void crash(struct world *w, uint32_t i)
 {
-	sim_us down = rng_chance(&w->fault_rng, 500000) ? draw(w, 10 * SIM_MS, 400 * SIM_MS) : draw(w, 400 * SIM_MS, 6 * SIM_SECOND);
+	sim_us down = often_short(w, 10 * SIM_MS, 500 * SIM_MS, 6 * SIM_SECOND);
 
 	if (!w->replicas[i].up)
 		return;
@@ -58,7 +64,7 @@ static void cut_clients(struct world *w, uint32_t to, sim_us until, uint32_t per
 
 static void split(struct world *w, uint32_t side, const char *what)
 {
-	sim_us until = w->now + (rng_chance(&w->fault_rng, 300000) ? draw(w, 100 * SIM_MS, 900 * SIM_MS) : draw(w, SIM_SECOND, 8 * SIM_SECOND));
+	sim_us until = w->now + often_short(w, 100 * SIM_MS, 3 * SIM_SECOND, 8 * SIM_SECOND);
 	bool one_way = rng_chance(&w->fault_rng, 250000);
 
 	w->totals.partitions++;
@@ -84,12 +90,12 @@ static void one_link(struct world *w)
 		return;
 	w->totals.partitions++;
 	TRACE(w, "link %u to %u is cut", a + 1, b + 1);
-	cut(w, a, b, w->now + draw(w, 200 * SIM_MS, 10 * SIM_SECOND));
+	cut(w, a, b, w->now + often_short(w, 200 * SIM_MS, 3 * SIM_SECOND, 10 * SIM_SECOND));
 }
 
 static void pause(struct world *w, uint32_t i)
 {
-	sim_us length = rng_chance(&w->fault_rng, 400000) ? draw(w, 50 * SIM_MS, SIM_SECOND) : draw(w, SIM_SECOND, 9 * SIM_SECOND);
+	sim_us length = often_short(w, 50 * SIM_MS, 1500 * SIM_MS, 9 * SIM_SECOND);
 
 	replica_pause(&w->replicas[i], length, rng_chance(&w->fault_rng, 500000));
 }
@@ -99,7 +105,7 @@ static void stall(struct world *w)
 	struct replica *r = &w->replicas[rng_chance(&w->fault_rng, 500000) ? leader_or_any(w) : any(w)];
 
 	w->totals.stalls++;
-	r->disk.stall_until = w->now + draw(w, 100 * SIM_MS, 5 * SIM_SECOND);
+	r->disk.stall_until = w->now + often_short(w, 50 * SIM_MS, 700 * SIM_MS, 5 * SIM_SECOND);
 	TRACE(w, "%s: its disk stalls for %llu ms", r->name, (unsigned long long)((r->disk.stall_until - w->now) / SIM_MS));
 }
 
@@ -213,7 +219,8 @@ static void ensure_change(struct world *w)
 	if (w->totals.leader_changes > 1 || !last || w->config.replicas == 1)
 		return;
 	replica_crash(last);
-	sim_at(w, w->now + 3500 * SIM_MS, (struct ev){ .kind = EV_RESTART, .a = last->id });
+	last->down_until = w->now + 3500 * SIM_MS;
+	sim_at(w, last->down_until, (struct ev){ .kind = EV_RESTART, .a = last->id });
 }
 
 void faults_heal(struct world *w)
@@ -225,7 +232,7 @@ void faults_heal(struct world *w)
 		for (uint32_t c = 0; c < w->config.clients; c++)
 			w->client_links[c][a].blocked_until = w->client_links[c][a].slow_until = 0;
 		w->replicas[a].disk.stall_until = 0;
-		if (!w->replicas[a].up && (w->totals.leader_changes > 1 || w->last_leader != a + 1 || w->config.replicas == 1))
+		if (!w->replicas[a].up)
 			sim_at(w, w->now, (struct ev){ .kind = EV_RESTART, .a = a });
 		else
 			replica_resume(&w->replicas[a]);

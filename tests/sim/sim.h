@@ -174,6 +174,7 @@ struct replica {
 	uint64_t disk_done_in, disk_done;
 	time_ms ticked_ms, looked_ms;
 	sim_us wake_at;       /* the EV_WAKE that counts; SIM_NEVER: none */
+	sim_us down_until;    /* kept down until then */
 	sim_us paused_until;  /* 0: runs */
 	sim_us pause_next;    /* stop in the middle of the next batch for so long; 0: no */
 	bool holding;         /* an update was taken and not carried out: stopped in between */

@@ -23,7 +23,7 @@ static void draw_config(struct world *w)
 	cf->client_delay = rng_between(r, 50, 2 * SIM_MS);
 	cf->client_loss = rng_chance(r, 300000) ? 0 : (uint32_t)rng_below(r, 30000);
 	cf->disk_delay = rng_between(r, 200, 12 * SIM_MS);
-	cf->fault_every = rng_between(r, 250 * SIM_MS, 3 * SIM_SECOND);
+	cf->fault_every = rng_between(r, 400 * SIM_MS, 3 * SIM_SECOND);
 	cf->snapshot_count = rng_chance(r, 150000) ? 100000 : rng_between(r, 10, rng_chance(r, 600000) ? 50 : 400);
 	cf->snapshot_keep = rng_between(r, 1, rng_chance(r, 700000) ? 10 : 200);
 	cf->auto_compact_ms = rng_chance(r, 500000) ? (uint32_t)rng_between(r, 2000, 20000) : 0;
@@ -206,7 +206,7 @@ static void handle(struct world *w, struct ev *e)
 			faults_event(w);
 		break;
 	case EV_RESTART:
-		if (!r->up)
+		if (!r->up && w->now >= r->down_until)
 			replica_start(r);
 		break;
 	case EV_RESUME:
