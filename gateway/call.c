@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "internal.h"
 
-enum { DRAIN_MAX = 256 };
+enum { DRAIN_MAX = 128 };
 
 /* ---- from any thread (G4) ---- */
 
@@ -20,17 +20,23 @@ static struct json_call *json_call_of(struct service_call *s)
 static void post_and_unlock(struct json_call *c)
 {
 	struct gateway *g = c->gateway;
-	if (!c->posted) {
-		c->posted = true;
-		list_push_back(&g->posted, &c->post_link);
-		gateway_wake_locked(g);
+	if (c->posted) {
+		pthread_mutex_unlock(&g->mu);
+		return;
 	}
-	pthread_mutex_unlock(&g->mu);
+	c->posted = true;
+	list_push_back(&g->posted, &c->post_link);
+	gateway_wake_and_unlock(g);
 }
 
 static void on_reply(struct service_call *s, struct buf *messages)
 {
 	struct json_call *c = json_call_of(s);
+	if (s->method->stream == METHOD_UNARY) { /* (G4) */
+		c->replies = buf_take(messages);
+		c->replies_len = 1;
+		return;
+	}
 	pthread_mutex_lock(&c->gateway->mu);
 	if (!c->replies.ptr)
 		c->replies = buf_take(messages);
@@ -192,6 +198,7 @@ void json_calls_stop(struct gateway *g, bool streams_only)
 /* ---- what came back ---- */
 
 struct outcome {
+	struct json_call *call;
 	struct buf replies;
 	uint32_t replies_len;
 	bool ready, finished;
@@ -199,11 +206,26 @@ struct outcome {
 
 static struct outcome take_outcome(struct json_call *c)
 {
-	struct outcome o = { buf_take(&c->replies), c->replies_len, c->ready, c->finished };
+	struct outcome o = { c, buf_take(&c->replies), c->replies_len, c->ready, c->finished };
 	c->replies_len = 0;
 	c->ready = false;
 	c->posted = false;
 	return o;
+}
+
+/* Under one lock for many: the node's thread wants it for each answer. */
+static int take_outcomes(struct gateway *g, struct outcome *ret)
+{
+	struct list *it;
+	int n = 0;
+	pthread_mutex_lock(&g->mu);
+	while (n < DRAIN_MAX && (it = list_pop_front(&g->posted)))
+		ret[n++] = take_outcome(CONTAINER_OF(it, struct json_call, post_link));
+	if (!list_empty(&g->posted))
+		gateway_wake_and_unlock(g);
+	else
+		pthread_mutex_unlock(&g->mu);
+	return n;
 }
 
 /* Why it was cancelled is ours to know. */
@@ -232,36 +254,28 @@ static void finish(struct json_call *c)
 	json_call_free(c);
 }
 
-static void handle(struct json_call *c, struct outcome *o)
+static void handle(struct outcome *o)
 {
+	struct json_call *c = o->call;
 	if (c->exchange && o->replies_len)
 		exchange_replies(c->exchange, &o->replies, o->replies_len);
 	buf_free(&o->replies);
-	if (o->finished)
-		finish(c);
-	else if (o->ready && c->exchange)
+	if (o->finished) {
+		finish(c); /* in one piece with the last replies */
+		return;
+	}
+	if (c->exchange)
+		exchange_flush(c->exchange);
+	if (o->ready && c->exchange)
 		exchange_pump(c->exchange);
 }
 
-/* In portions, so that a flood of answers leaves h2o its turn. */
+/* In portions, so that a flood of answers leaves h2o its turn. A call that is finished is posted no more, and ends only here, so none of the
+ * portion is gone before its turn. */
 void json_calls_drain(struct gateway *g)
 {
-	for (int i = 0; i < DRAIN_MAX; i++) {
-		struct list *it;
-		struct outcome o;
-		struct json_call *c;
-		pthread_mutex_lock(&g->mu);
-		it = list_pop_front(&g->posted);
-		if (!it) {
-			pthread_mutex_unlock(&g->mu);
-			return;
-		}
-		c = CONTAINER_OF(it, struct json_call, post_link);
-		o = take_outcome(c);
-		pthread_mutex_unlock(&g->mu);
-		handle(c, &o);
-	}
-	pthread_mutex_lock(&g->mu);
-	gateway_wake_locked(g);
-	pthread_mutex_unlock(&g->mu);
+	struct outcome outcomes[DRAIN_MAX];
+	int n = take_outcomes(g, outcomes);
+	for (int i = 0; i < n; i++)
+		handle(&outcomes[i]);
 }

@@ -84,6 +84,33 @@ void connection_watch_deinit(struct gateway *g)
 	h2o_socket_close(g->hang_up_sock);
 }
 
+/* ---- between request and answer ---- */
+
+/* The client has sent more, or gone. Neither is for now. */
+static void on_readable(h2o_socket_t *sock, const char *err)
+{
+	(void)err;
+	h2o_socket_read_stop(sock);
+}
+
+/* h2o would take the socket out of its epoll until the answer is written, and put it back then: two system calls that cost more than all we do
+ * for the request. */
+void connection_wait(struct connection *c)
+{
+	c->waiting = true;
+	h2o_socket_dont_read(c->sock, 1);
+	h2o_socket_read_start(c->sock, on_readable);
+}
+
+void connection_wait_end(struct connection *c)
+{
+	if (!c->waiting)
+		return;
+	c->waiting = false;
+	h2o_socket_read_stop(c->sock);
+	h2o_socket_dont_read(c->sock, 0);
+}
+
 /* ---- limits ---- */
 
 void connection_refuse(int fd, const char *status, const char *text)

@@ -22,7 +22,7 @@ static bool is(h2o_iovec_t v, const char *text)
 
 /* ---- out ---- */
 
-static void flush(struct exchange *ex)
+void exchange_flush(struct exchange *ex)
 {
 	h2o_iovec_t piece;
 	struct buf empty;
@@ -36,6 +36,8 @@ static void flush(struct exchange *ex)
 	ex->queued_replies = 0;
 	ex->busy = true;
 	piece = h2o_iovec_init(ex->sending.ptr, ex->sending.len);
+	if (ex->ending)
+		connection_wait_end(ex->connection);
 	h2o_send(ex->req, &piece, piece.len ? 1 : 0, ex->ending ? H2O_SEND_STATE_FINAL : H2O_SEND_STATE_IN_PROGRESS);
 }
 
@@ -51,7 +53,7 @@ static void on_proceed(h2o_generator_t *self, h2o_req_t *req)
 		if (ex->call)
 			service_writable(&ex->call->service);
 	}
-	flush(ex);
+	exchange_flush(ex);
 }
 
 static bool next_message(struct buf *messages, size_t *pos, struct slice *ret)
@@ -85,7 +87,6 @@ void exchange_replies(struct exchange *ex, struct buf *messages, uint32_t replie
 	ex->queued_replies += replies;
 	if (!ex->started)
 		reply_start(ex, /*grpc=*/true);
-	flush(ex);
 }
 
 void exchange_finished(struct exchange *ex, enum err err, const char *text, struct slice details)
@@ -104,7 +105,7 @@ void exchange_finished(struct exchange *ex, enum err err, const char *text, stru
 	if (err)
 		reply_error_in_stream(ex, err_status(err), slice_of_str(text));
 	ex->ending = true;
-	flush(ex);
+	exchange_flush(ex);
 }
 
 /* ---- in ---- */
@@ -270,5 +271,7 @@ int exchange_begin(h2o_handler_t *handler, h2o_req_t *req)
 		req->http1_is_persistent = 0;
 	}
 	route(ex);
+	if (ex->call)
+		connection_wait(c);
 	return 0;
 }

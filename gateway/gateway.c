@@ -24,12 +24,19 @@ uint64_t gateway_clock_ms(void)
 	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
 }
 
-void gateway_wake_locked(struct gateway *g)
+/* The message goes out behind the lock, or the loop would wake up only to wait for it; `wakers` keeps the loop's queue alive until it is out. */
+void gateway_wake_and_unlock(struct gateway *g)
 {
-	if (g->awake || g->ended)
+	bool wake = !g->awake && !g->ended;
+	if (wake) {
+		g->awake = true;
+		atomic_fetch_add(&g->wakers, 1);
+	}
+	pthread_mutex_unlock(&g->mu);
+	if (!wake)
 		return;
-	g->awake = true;
 	h2o_multithread_send_message(&g->receiver, &g->wake);
+	atomic_fetch_sub(&g->wakers, 1);
 }
 
 /* ---- on the loop ---- */
@@ -152,7 +159,7 @@ static bool end_if_quiet(struct gateway *g)
 {
 	bool quiet;
 	pthread_mutex_lock(&g->mu);
-	quiet = is_over(g) && !g->awake;
+	quiet = is_over(g) && !g->awake && atomic_load(&g->wakers) == 0;
 	g->ended = g->ended || quiet;
 	pthread_mutex_unlock(&g->mu);
 	return quiet;
@@ -218,7 +225,6 @@ struct gateway *gateway_new(const struct gateway_config *config)
 void gateway_adopt(struct gateway *g, int fd, const char *address)
 {
 	struct adopted *a;
-	bool stop;
 	if (atomic_fetch_add(&g->connections_len, 1) >= g->config.max_connections) {
 		atomic_fetch_sub(&g->connections_len, 1);
 		atomic_fetch_add(&g->refused_connections, 1);
@@ -230,17 +236,15 @@ void gateway_adopt(struct gateway *g, int fd, const char *address)
 	a->fd = fd;
 	snprintf(a->address, sizeof(a->address), "%s", address);
 	pthread_mutex_lock(&g->mu);
-	stop = g->stop;
-	if (!stop) {
+	if (!g->stop) {
 		list_push_back(&g->adopted, &a->link);
-		gateway_wake_locked(g);
+		gateway_wake_and_unlock(g);
+		return;
 	}
 	pthread_mutex_unlock(&g->mu);
-	if (stop) {
-		atomic_fetch_sub(&g->connections_len, 1);
-		close(fd);
-		free(a);
-	}
+	atomic_fetch_sub(&g->connections_len, 1);
+	close(fd);
+	free(a);
 }
 
 void gateway_stop(struct gateway *g)
@@ -251,8 +255,7 @@ void gateway_stop(struct gateway *g)
 		return;
 	}
 	g->stop = true;
-	gateway_wake_locked(g);
-	pthread_mutex_unlock(&g->mu);
+	gateway_wake_and_unlock(g);
 	pthread_join(g->thread, NULL);
 }
 

@@ -8,7 +8,8 @@
  *   (G2) exchange and call know each other, or neither knows the other. Whichever ends first takes its pointer out of the other; a call that
  *        loses its exchange is cancelled at that moment.
  *   (G3) h2o has at most one piece of a reply to write: `sending` does not change until it asks for more.
- *   (G4) what services say arrives on any thread, is kept in the call under gateway.mu, and is looked at by the loop alone.
+ *   (G4) what services say arrives on any thread, is kept in the call under gateway.mu, and is looked at by the loop alone. The one reply of a
+ *        unary call needs no lock: until finish has posted the call, only the service's thread looks at it.
  */
 #ifndef HOLDFAST_GATEWAY_INTERNAL_H
 #define HOLDFAST_GATEWAY_INTERNAL_H
@@ -42,6 +43,7 @@ struct connection {
 	struct exchange *exchange; /* NULL: none is under way */
 	uint64_t reading_since_ms; /* 0: no part of a request is here */
 	uint64_t hung_up_ms;       /* 0: the client still sends, or may */
+	bool waiting;              /* h2o watches the socket for us, and reads nothing */
 	bool refused;              /* shut down by us; h2o is about to notice */
 	char address[GATEWAY_ADDRESS_MAX];
 };
@@ -102,6 +104,7 @@ struct gateway {
 	struct arena scratch;
 	uint64_t requests[METHOD_COUNT][STATUS_COUNT];
 
+	atomic_uint wakers; /* threads that are about to wake the loop */
 	atomic_uint connections_len; /* any thread: adopted and not yet closed */
 	atomic_uint_fast64_t refused_connections;
 
@@ -114,12 +117,14 @@ struct gateway {
 };
 
 uint64_t gateway_clock_ms(void);
-void gateway_wake_locked(struct gateway *g);
+void gateway_wake_and_unlock(struct gateway *g); /* gateway.mu */
 
 /* connection.c */
 void connection_adopt(struct gateway *g, int fd, const char *address); /* the loop's part of gateway_adopt() */
 void connection_watch_init(struct gateway *g);
 void connection_watch_deinit(struct gateway *g);
+void connection_wait(struct connection *c);     /* until the answer; h2o reads no requests meanwhile */
+void connection_wait_end(struct connection *c); /* before the last piece of it; harmless when not waiting */
 void connections_tick(struct gateway *g);
 void connections_shut(struct gateway *g, bool idle_only);
 void connection_refuse(int fd, const char *status, const char *text); /* any thread: answers what nobody will read, and closes nothing */
@@ -127,7 +132,8 @@ void connection_refuse(int fd, const char *status, const char *text); /* any thr
 /* exchange.c */
 int exchange_begin(h2o_handler_t *handler, h2o_req_t *req);
 void exchange_pump(struct exchange *ex); /* hands messages of the body to the service */
-void exchange_replies(struct exchange *ex, struct buf *messages, uint32_t replies);
+void exchange_replies(struct exchange *ex, struct buf *messages, uint32_t replies); /* kept until one of: */
+void exchange_flush(struct exchange *ex);
 void exchange_finished(struct exchange *ex, enum err err, const char *text, struct slice details); /* ex->call is NULL already */
 
 /* reply.c: ways to answer; each is the exchange's last word, except reply_start(). */

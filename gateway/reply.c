@@ -107,6 +107,7 @@ static void send_whole(struct exchange *ex)
 {
 	h2o_iovec_t body = h2o_iovec_init(ex->sending.ptr, ex->sending.len);
 	ex->ending = true;
+	connection_wait_end(ex->connection);
 	ex->req->res.content_length = ex->sending.len;
 	h2o_start_response(ex->req, &ex->super);
 	h2o_send(ex->req, &body, body.len && !is_head(ex->req) ? 1 : 0, H2O_SEND_STATE_FINAL);
