@@ -1,0 +1,149 @@
+// A client by npm's etcd3, unchanged. `node client.js ENDPOINTS STORY [ARGUMENT]...` says what happens, a line each.
+'use strict';
+const assert = require('assert');
+const readline = require('readline');
+const { once } = require('events');
+const { Etcd3, EtcdLockFailedError, EtcdLeaseInvalidError, isRecoverableError } = require('etcd3');
+const { ConsecutiveBreaker, ExponentialBackoff, circuitBreaker, handleWhen, isBrokenCircuitError, retry } = require('cockatiel');
+
+const [endpoints, story, ...args] = process.argv.slice(2);
+const hosts = endpoints.split(',').map((e) => 'http://' + e);
+// As its manual advises for a cell of several: calls that fail for want of a replica are tried at the next one.
+const recoverable = handleWhen((e) => isRecoverableError(e) || isBrokenCircuitError(e));
+const client = new Etcd3({
+  hosts,
+  faultHandling: {
+    host: () => circuitBreaker(recoverable, { halfOpenAfter: 200, breaker: new ConsecutiveBreaker(1) }),
+    global: retry(recoverable, { maxAttempts: 30, backoff: new ExponentialBackoff({ initialDelay: 20, maxDelay: 200 }) }),
+    watchBackoff: new ExponentialBackoff({ initialDelay: 20, maxDelay: 200 }),
+  },
+});
+
+const say = (...words) => console.log(...words);
+const words = readline.createInterface({ input: process.stdin });
+const word = async () => (await once(words, 'line'))[0];
+
+const stories = {
+  // Reads, writes, ranges, transactions, leases, checked here.
+  async kv() {
+    await client.put('k/a').value('1');
+    await client.put('k/b').value('2');
+    await client.put('k/c').value('3');
+    assert.strictEqual(await client.get('k/a').string(), '1');
+    assert.strictEqual(await client.get('none'), null);
+    assert.deepStrictEqual(await client.getAll().prefix('k/').strings(), { 'k/a': '1', 'k/b': '2', 'k/c': '3' });
+    assert.deepStrictEqual(await client.getAll().prefix('k/').sort('Key', 'Descend').limit(2).keys(), ['k/c', 'k/b']);
+    assert.strictEqual(await client.getAll().prefix('k/').count(), 3);
+    const before = (await client.getAll().prefix('k/').exec()).header.revision;
+    const prev = await client.put('k/a').value('9').getPrevious();
+    assert.strictEqual(prev.value.toString(), '1');
+    assert.strictEqual(await client.get('k/a').revision(before).string(), '1');
+    const done = await client.if('k/a', 'Value', '==', '9').and('k/b', 'Version', '==', 1)
+      .then(client.put('k/b').value('8'), client.get('k/c')).else(client.get('k/b')).commit();
+    assert(done.succeeded && done.responses[1].response_range.kvs[0].value.toString() === '3');
+    assert.strictEqual((await client.delete().prefix('k/')).deleted, '3');
+    const space = client.namespace('space/');
+    await space.put('x').value('in');
+    assert.strictEqual(await client.get('space/x').string(), 'in');
+
+    const lease = client.lease(10);
+    await lease.put('leased').value('yes');
+    assert.strictEqual((await client.leaseClient.leaseTimeToLive({ ID: await lease.grant(), keys: true })).keys[0].toString(), 'leased');
+    await lease.keepaliveOnce();
+    await lease.revoke();
+    assert.strictEqual(await client.get('leased').string(), null);
+    await assert.rejects(client.put('x').value('').lease('12345'), EtcdLeaseInvalidError);
+    const members = (await client.cluster.memberList({})).members;
+    assert.strictEqual(members.length, hosts.length);
+    assert((await client.maintenance.status()).leader !== '0');
+    say('kv fine');
+  },
+
+  // Money moves between accounts; none is made or lost. (The client's stricter isolation refuses any key that changed after another that was read.)
+  async stm() {
+    for (let i = 0; i < 4; i++) await client.put(`account/${i}`).value(100);
+    const move = async (n) => {
+      for (let i = 0; i < 8; i++) {
+        const from = `account/${(n + i) % 4}`, to = `account/${(n + i + 1 + (n % 3)) % 4}`;
+        if (from === to) continue;
+        await client.stm({ retries: 100, isolation: 1 /* serializable */ }).transact(async (tx) => {
+          const a = await tx.get(from).number(), b = await tx.get(to).number();
+          await tx.put(from).value(a - 5);
+          await tx.put(to).value(b + 5);
+        });
+      }
+    };
+    await Promise.all([0, 1, 2, 3].map(move));
+    const all = await client.getAll().prefix('account/').numbers();
+    assert.strictEqual(Object.values(all).reduce((a, b) => a + b), 400);
+    say('stm fine');
+  },
+
+  // The client's own lock, which is a key made only when there is none: refused while another has it.
+  async lock() {
+    const held = await client.lock('l').ttl(10).acquire();
+    await assert.rejects(client.lock('l').acquire(), EtcdLockFailedError);
+    await held.release();
+    assert.strictEqual(await client.lock('l').do(async () => 'inside'), 'inside');
+    assert.strictEqual(await client.getAll().count(), 0);
+    say('lock fine');
+  },
+
+  // watch PREFIX REVISION: says every event. The client resumes by itself.
+  async watch(prefix, revision) {
+    let b = client.watch().prefix(prefix).withPreviousKV();
+    if (+revision) b = b.startRevision(revision);
+    const w = await b.create();
+    say('watching');
+    w.on('disconnected', () => say('disconnected'));
+    w.on('connected', () => say('connected'));
+    w.on('put', (kv, prev) => say('PUT', kv.key.toString(), kv.value.toString(), 'at', kv.mod_revision, prev ? 'was ' + prev.value : ''));
+    w.on('delete', (kv) => say('DELETE', kv.key.toString(), 'at', kv.mod_revision));
+    w.on('error', (e) => say('error', e.message));
+    await word();
+    await w.cancel();
+    say('cancelled');
+  },
+
+  // lease TTL: a lease with a key, kept alive by the client.
+  async lease(ttl) {
+    const lease = client.lease(+ttl);
+    lease.on('lost', (e) => say('lost', e.message));
+    lease.on('keepaliveSucceeded', (r) => say('alive', r.TTL));
+    await lease.put('alive').value('yes');
+    say('lease', await lease.grant());
+    await word();
+  },
+
+  // elect NAME VALUE: "proclaim VALUE", or any other line, which resigns. Its keys end in the lease in decimal.
+  async elect(name, value) {
+    const campaign = client.election(name, 10).campaign(value);
+    campaign.on('error', (e) => say('error', e.message));
+    await campaign.wait();
+    const key = await campaign.getCampaignKey();
+    say('held', (await client.get(key).exec()).kvs[0].create_revision, key);
+    for (let w = await word(); w.startsWith('proclaim '); w = await word()) {
+      await campaign.proclaim(w.slice(9));
+      say('proclaimed');
+    }
+    await campaign.resign();
+    say('released');
+  },
+
+  async observe(name) {
+    const observer = await client.election(name).observe();
+    say('observing', observer.leader());
+    observer.on('change', (leader) => say('leader', leader));
+    observer.on('error', (e) => say('error', e.message));
+    await word();
+    await observer.cancel();
+  },
+};
+
+stories[story](...args).then(() => {
+  client.close();
+  process.exit(0);
+}, (e) => {
+  say('broken:', e.stack);
+  process.exit(1);
+});
