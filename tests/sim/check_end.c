@@ -107,6 +107,8 @@ void check_phase(struct world *w, uint64_t phase)
 		w->writes_at_leader_due = w->totals.writes;
 		w->grants_at_leader_due = w->totals.grants;
 	}
+	if (phase == PHASE_QUIET)
+		w->quiet_revision = referee_revision(w->referee);
 	if (phase == PHASE_DRAIN) {
 		CHECK(w, "liveness", w->totals.writes > w->writes_at_leader_due, "nobody can write, long after everything was healed");
 	}
@@ -121,5 +123,6 @@ void check_end(struct world *w)
 	check_clients(w);
 	CHECK(w, "liveness", check_lock_left(w) <= left, "%u contenders are left in queues", check_lock_left(w));
 	check_replicas(w);
+	check_watch_end(w);
 	check_worth(w);
 }

@@ -60,6 +60,7 @@ void check_event(struct world *w, const struct kv *kv, const struct kv *prev)
 	uint32_t k = key_number(kv_key(kv));
 	uint64_t value = value_number(kv_value(kv));
 
+	check_watch_note(w, kv);
 	if (!kv_is_tombstone(kv) && value)
 		took_effect(w, value);
 	if (k < w->config.keys)

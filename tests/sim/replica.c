@@ -132,6 +132,8 @@ static void carry_out(struct replica *r, struct core_update *up)
 		disk_queue(r, (struct disk_item){ .kind = ITEM_READ, .read = up->reads[i] });
 	for (size_t i = 0; i < up->answers_len; i++)
 		answer(r, &up->answers[i]);
+	for (size_t i = 0; i < up->outputs_len; i++)
+		watcher_output(r, &up->outputs[i]);
 	for (size_t i = 0; i < up->jobs_len; i++)
 		snap_queue(r, &up->jobs[i]);
 	CHECK(r->w, "core", up->fatal == CORE_OK || r->wiped, "%s: the core gave up: %d", r->name, (int)up->fatal);
@@ -150,6 +152,8 @@ static void step_items(struct replica *r, inbox_items *items, time_ms now)
 		struct inbox_item *item = &items->at[i];
 
 		item->event.now = now;
+		if (item->stream)
+			watcher_stepped(r->w, &item->event);
 		core_step(r->core, &item->event);
 		if (item->installed.index)
 			check_installed(r, item->installed);

@@ -62,6 +62,9 @@ enum ev_kind {
 	EV_CANCEL_CALL,/* n: op, at its replica */
 	EV_ANSWER,     /* ptr: struct call_msg, at its client */
 	EV_OP_TIMEOUT, /* n: op */
+	EV_WATCHER,    /* a: watcher: thinks again */
+	EV_STREAM,     /* a: watcher, b: replica, n: its generation, ptr: struct call_msg: a stream's message at its replica; err is the kind */
+	EV_OUTPUT,     /* a: watcher, ptr: struct call_msg: a stream's output at its client */
 	EV_PHASE,      /* n: enum phase */
 };
 
@@ -152,6 +155,7 @@ struct inbox_item {
 	struct buf bytes;
 	struct raft_entry **entries; /* EVENT_LOG_READ */
 	uint64_t op;                 /* EVENT_REQUEST */
+	bool stream;                 /* EVENT_STREAM_* */
 	struct entry_id installed;   /* EVENT_CHUNK_WRITTEN that ends an installation */
 };
 typedef SIM_VEC(struct inbox_item) inbox_items;
@@ -318,6 +322,36 @@ void client_stop_believing(struct client *c);
 void client_kv_step(struct client *c);          /* client_kv.c */
 void client_kv_answer(struct client *c, struct op *o, enum err e, struct slice reply);
 
+#define WATCHERS_MAX 4
+#define WATCHES_MAX 3
+
+struct watch_spec {
+	char key[12], end[12];
+	bool prev_kv, progress, no_put, no_delete;
+	bool created, canceled;
+	revision asked, next, floor; /* asked: what it was created with; next: what it needs next */
+	sim_us asked_at;
+	size_t at; /* in world.events */
+};
+
+struct watcher {
+	struct world *w;
+	uint32_t id, server;
+	struct rng rng;
+	bool open, slow;
+	uint64_t tag, generation;
+	sim_us last_sent;
+	struct watch_spec watches[WATCHES_MAX];
+	uint32_t watches_len;
+};
+
+void watcher_init(struct world *w, uint32_t id);
+void watcher_think(struct watcher *x);
+void watcher_event(struct world *w, const struct ev *e);
+void watcher_stepped(struct world *w, const struct core_event *e);
+void watcher_output(struct replica *r, struct core_output *o); /* takes the messages */
+void watcher_take(struct watcher *x, const struct ev *e);
+
 struct op *op_new(struct client *c, enum op_kind kind, enum op_slot slot, uint64_t *ret_number);
 void op_send(struct client *c, uint64_t number); /* o->request is packed */
 void op_close(struct client *c, uint64_t number, bool cancel);
@@ -440,19 +474,31 @@ void check_lease_believed(struct client *c);
 void check_lease_settled(struct world *w);
 void check_lease_gone_is_true(struct world *w, const struct op *o);
 
+struct seen_event {
+	revision mod, create;
+	int64_t version;
+	lease_id lease;
+	uint64_t value_hash;
+	uint32_t key_len;
+	char key[44];
+};
+void check_watch_note(struct world *w, const struct kv *kv); /* check_watch.c */
+void check_watch_response(struct watcher *x, struct slice bytes);
+void check_watch_end(struct world *w);
+
 void check_phase(struct world *w, uint64_t phase); /* check_end.c */
 bool check_settled(const struct world *w); /* all replicas have applied all */
 void check_end(struct world *w);
 
 /* ---- the world ---- */
 
-enum phase { PHASE_CHAOS, PHASE_HEALED, PHASE_LEADER_DUE, PHASE_DRAIN, PHASE_END };
+enum phase { PHASE_CHAOS, PHASE_HEALED, PHASE_LEADER_DUE, PHASE_DRAIN, PHASE_QUIET, PHASE_END };
 
 struct totals {
 	uint64_t seeds, failed, sim_us, events;
 	uint64_t elections, leader_changes, crashes, partitions, pauses, stalls, slow_links, lost_packets, packets;
 	uint64_t grants, hand_overs, lease_ends, snapshots, installs, chunks, writes, reads, keep_alives, anew, unknown, requests, lock_refusals;
-	uint64_t client_freezes, cancels, entries, campaigns, batches, compactions;
+	uint64_t client_freezes, cancels, entries, campaigns, batches, compactions, watch_events, watch_cancels;
 };
 
 struct sim_options {
@@ -463,7 +509,7 @@ struct sim_options {
 };
 
 struct config { /* drawn from the seed */
-	uint32_t replicas, clients, keys, locks;
+	uint32_t replicas, clients, keys, locks, watchers;
 	bool ordered;          /* links keep order */
 	uint32_t loss, dup, late; /* per million */
 	sim_us delay, jitter, client_delay;
@@ -497,6 +543,10 @@ struct world {
 	sim_us storm_until;
 	uint32_t storm_loss;
 	struct client clients[CLIENTS_MAX];
+	struct watcher watchers[WATCHERS_MAX];
+	uint64_t next_stream;
+	SIM_VEC(struct seen_event) events; /* all there ever were, in order */
+	revision quiet_revision;           /* some seconds before the end */
 	SIM_VEC(struct op) ops;
 
 	/* what everybody together knows */

@@ -63,6 +63,7 @@ struct core_config world_core_config(struct replica *r)
 		.log_memory_bytes = cf->log_memory,
 		.append_bytes = cf->append_bytes,
 		.inflight = cf->inflight,
+		.watch_progress_ms = 1000,
 		.version = "3.5.0",
 	};
 }

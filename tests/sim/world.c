@@ -14,6 +14,7 @@ static void draw_config(struct world *w)
 	cf->clients = (uint32_t)rng_between(r, 5, 12);
 	cf->keys = (uint32_t)rng_between(r, 3, KEYS_MAX);
 	cf->locks = (uint32_t)rng_between(r, ELECTIONS_MAX + 1, LOCKS_MAX);
+	cf->watchers = (uint32_t)rng_below(r, WATCHERS_MAX + 1);
 	cf->ordered = rng_chance(r, 400000);
 	cf->loss = rng_chance(r, 400000) ? 0 : (uint32_t)rng_below(r, 60000);
 	cf->dup = rng_chance(r, 400000) ? 0 : (uint32_t)rng_below(r, 60000);
@@ -47,6 +48,7 @@ static void draw_phases(struct world *w)
 	sim_at(w, w->heal_at, (struct ev){ .kind = EV_PHASE, .n = PHASE_HEALED });
 	sim_at(w, w->leader_due_at, (struct ev){ .kind = EV_PHASE, .n = PHASE_LEADER_DUE });
 	sim_at(w, w->drain_at, (struct ev){ .kind = EV_PHASE, .n = PHASE_DRAIN });
+	sim_at(w, end - 4 * SIM_SECOND, (struct ev){ .kind = EV_PHASE, .n = PHASE_QUIET });
 	sim_at(w, w->end_at, (struct ev){ .kind = EV_PHASE, .n = PHASE_END });
 }
 
@@ -70,6 +72,8 @@ static void begin(struct world *w)
 		replica_start(&w->replicas[i]);
 	for (uint32_t i = 0; i < w->config.clients; i++)
 		client_init(w, i);
+	for (uint32_t i = 0; i < w->config.watchers; i++)
+		watcher_init(w, i);
 	faults_begin(w);
 	TRACE(w, "seed %llu: %u replicas, %u clients, %u keys, %u locks, loss %u, delay %llu..+%llu us, disk %llu us, snapshots every %llu",
 	      (unsigned long long)w->opts.seed, w->config.replicas, w->config.clients, w->config.keys, w->config.locks, w->config.loss,
@@ -102,6 +106,7 @@ static void end(struct world *w)
 	free(w->heap.at);
 	free(w->log.at);
 	free(w->ops.at);
+	free(w->events.at);
 	free(w->leases.at);
 	map64_deinit(&w->seen);
 	map64_deinit(&w->contents);
@@ -219,6 +224,9 @@ static void handle(struct world *w, struct ev *e)
 	case EV_CANCEL_CALL: cancel_arrives(w, e->n); break;
 	case EV_ANSWER: answer_arrives(w, e); break;
 	case EV_OP_TIMEOUT: client_op_timeout(w, e->n); break;
+	case EV_WATCHER: watcher_think(&w->watchers[e->a]); break;
+	case EV_STREAM: watcher_event(w, e); break;
+	case EV_OUTPUT: watcher_take(&w->watchers[e->a], e); break;
 	case EV_PHASE: next_phase(w, (enum phase)e->n); break;
 	}
 }
