@@ -1,7 +1,11 @@
 /* disk.c: the log's thread. Takes all that is queued and commits it as one transaction; then says up to which write all is durable.
  *
- * A full disk: the ballast is given up once and the same batch tried again; the core is told that space is low and refuses what
- * grows. Any other failure ends the replica: what is durable is unknown, and it restarts as after a crash. */
+ *   (D1) a completion stands for every write up to it: once one has failed, none is made or reported any more.
+ *   (D2) whoever waits for a write waits as long as the disk is full, and no longer: the same write is tried again until there is space.
+ *
+ * A full disk: the ballast is given up and the same work tried again; the core is told that space is low and refuses what grows. When that is
+ * not enough, the lead goes to a replica that can still write, and this one waits here until there is space. Any other failure ends the
+ * replica: what is durable is unknown, and it restarts as after a crash. */
 #include "internal.h"
 
 #include <errno.h>
@@ -12,6 +16,7 @@
 
 #define BATCH_ENTRIES_MAX 8192
 #define RESERVE_BYTES (UINT64_C(64) << 20) /* less than this free: what grows is refused */
+#define LOOK_MS 1000                       /* between two looks at the space, and two tries on a full disk */
 
 struct batch {
 	struct storage_batch b;
@@ -68,7 +73,8 @@ static void batch_add(struct disk *d, struct batch *b, struct disk_item *item)
 	}
 	if (w->trim_to > b->b.trim_to)
 		b->b.trim_to = w->trim_to;
-	b->seq = w->seq;
+	if (w->seq) /* one that only trims has none */
+		b->seq = w->seq;
 	list_push_back(&b->items, &item->link);
 }
 
@@ -97,22 +103,98 @@ static void watch_space(struct disk *d)
 		tell_space(d, false);
 }
 
-static enum err commit(struct disk *d, const struct storage_batch *b)
+/* ---- work that may meet a full disk ---- */
+
+struct work {
+	enum err (*run)(struct disk *d, void *arg, struct errmsg *em);
+	void *arg;
+	const char *what;
+};
+
+/* Up to LOOK_MS. True: the node stops. */
+static bool pause_or_stop(struct disk *d)
 {
-	struct storage *st = d->node->config.storage;
-	struct errmsg em;
-	enum err e = storage_commit(st, b, &em);
+	struct timespec until;
+	bool stop;
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_sec += LOOK_MS / 1000;
+	pthread_mutex_lock(&d->mu);
+	while (!d->stop) {
+		if (pthread_cond_timedwait(&d->wake, &d->mu, &until) == ETIMEDOUT)
+			break;
+	}
+	stop = d->stop;
+	pthread_mutex_unlock(&d->mu);
+	return stop;
+}
+
+/* Without its disk this replica can lead nobody. */
+static void give_lead_away(struct disk *d)
+{
+	struct inbox_item *item = mem_zalloc(sizeof(*item));
+	item->event.kind = EVENT_TRANSFER;
+	inbox_put_done(d->node, item);
+}
+
+/* (D2) What the ballast did not help. */
+static enum err wait_for_space(struct disk *d, const struct work *w, struct errmsg *em)
+{
+	enum err e = ERR_DISK_FULL;
+	log_error("the disk is full, this replica waits until there is space", LOG_STR("work", w->what), LOG_STR("cause", em->text));
+	while (e == ERR_DISK_FULL) {
+		give_lead_away(d);
+		if (pause_or_stop(d))
+			return e;
+		e = w->run(d, w->arg, em);
+	}
+	if (!e)
+		log_info("the disk takes writes again", LOG_STR("work", w->what));
+	return e;
+}
+
+static enum err run_work(struct disk *d, const struct work *w, struct errmsg *em)
+{
+	enum err e;
+	if (d->failed) {
+		errmsg_set(em, "an earlier write failed");
+		return ERR_STOPPED;
+	}
+	e = w->run(d, w->arg, em);
 	if (e == ERR_DISK_FULL) {
-		log_error("the log does not fit on the disk, the reserve is given up", LOG_STR("cause", em.text));
-		if (!storage_release_ballast(st, &em))
-			e = storage_commit(st, b, &em);
+		log_error("the disk is full, the space kept back is given up", LOG_STR("work", w->what), LOG_STR("cause", em->text));
 		if (!d->low)
 			tell_space(d, true);
+		if (!storage_release_ballast(d->node->config.storage, em))
+			e = w->run(d, w->arg, em);
+		if (e == ERR_DISK_FULL)
+			e = wait_for_space(d, w, em);
 	}
-	if (e) {
-		log_error("cannot write the log, this replica stops", LOG_ERR("error", e), LOG_STR("cause", em.text));
-		node_fail(d->node, "the log could not be written");
-	}
+	return e;
+}
+
+static void fail(struct disk *d, const struct work *w, enum err e, const struct errmsg *em)
+{
+	if (d->failed)
+		return;
+	d->failed = true; /* (D1) */
+	if (e == ERR_DISK_FULL) /* stopped while it waited */
+		return;
+	log_error("cannot write, this replica stops", LOG_STR("work", w->what), LOG_ERR("error", e), LOG_STR("cause", em->text));
+	node_fail(d->node, "the log could not be written");
+}
+
+static enum err commit_run(struct disk *d, void *arg, struct errmsg *em)
+{
+	return storage_commit(d->node->config.storage, arg, em);
+}
+
+static enum err commit(struct disk *d, struct storage_batch *b)
+{
+	struct work w = { commit_run, b, "write the log" };
+	struct errmsg em = { .text = "" };
+	enum err e = run_work(d, &w, &em);
+	if (e)
+		fail(d, &w, e, &em);
 	return e;
 }
 
@@ -156,16 +238,25 @@ static void read_log(struct disk *d, struct disk_item *item)
 	disk_item_free(item);
 }
 
+static enum err install_run(struct disk *d, void *arg, struct errmsg *em)
+{
+	struct disk_item *item = arg;
+	(void)d;
+	return storage_snapshot_install_finish(item->writer, &item->meta, /*keep_log=*/true, em);
+}
+
 /* The last chunk of a received snapshot is in its environment: put it in force, in line with the log's writes. */
 static void install(struct disk *d, struct disk_item *item)
 {
 	struct inbox_item *out = mem_zalloc(sizeof(*out));
-	struct errmsg em;
-	enum err e = storage_snapshot_install_finish(item->writer, &item->meta, /*keep_log=*/true, &em);
+	struct work w = { install_run, item, "install the received snapshot" };
+	struct errmsg em = { .text = "" };
+	enum err e = run_work(d, &w, &em);
 	if (e) {
-		log_error("cannot install the received snapshot", LOG_ERR("error", e), LOG_STR("cause", em.text));
-		if (e != ERR_CORRUPT && e != ERR_EXISTS)
-			node_fail(d->node, "the received snapshot could not be installed");
+		if (e == ERR_CORRUPT || e == ERR_EXISTS)
+			log_error("the received snapshot is not installed", LOG_ERR("error", e), LOG_STR("cause", em.text));
+		else
+			fail(d, &w, e, &em);
 		storage_snapshot_abort(item->writer);
 	} else {
 		d->installed = item->meta.index;
@@ -195,6 +286,18 @@ static struct disk_item *next_item(struct disk *d, bool wait, bool *ret_stop)
 	return it ? CONTAINER_OF(it, struct disk_item, link) : NULL;
 }
 
+/* A busy disk is looked after as well as an idle one. */
+static void look_after(struct disk *d, bool idle)
+{
+	uint64_t now = node_now_ms();
+	if (idle && storage_trim_pending(d->node->config.storage))
+		commit(d, &(struct storage_batch){ .trim_to = 0 });
+	if (now - d->looked_ms < LOOK_MS)
+		return;
+	d->looked_ms = now;
+	watch_space(d);
+}
+
 static void *disk_main(void *arg)
 {
 	struct disk *d = arg;
@@ -215,11 +318,8 @@ static void *disk_main(void *arg)
 			read_log(d, item);
 		else if (item)
 			install(d, item);
-		if (idle && !stop) {
-			if (storage_trim_pending(d->node->config.storage))
-				commit(d, &(struct storage_batch){ .trim_to = 0 });
-			watch_space(d);
-		}
+		if (!stop)
+			look_after(d, idle);
 	}
 	free(b.entries);
 	return NULL;

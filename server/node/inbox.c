@@ -101,21 +101,21 @@ bool node_message(struct node *n, struct slice bytes)
 	return fits;
 }
 
-bool inbox_put_other(struct node *n, struct inbox_item *item)
+enum err inbox_put_other(struct node *n, struct inbox_item *item)
 {
 	struct inbox *in = &n->inbox;
-	bool fits;
+	enum err e;
 	pthread_mutex_lock(&in->mu);
-	fits = !in->stop && in->others_len < OTHERS_MAX;
-	if (fits) {
+	e = in->stop ? ERR_STOPPED : in->others_len < OTHERS_MAX ? ERR_OK : ERR_OVERLOADED;
+	if (!e) {
 		in->others_len++;
 		list_push_back(&in->others, &item->link);
 		inbox_wake_locked(in);
 	}
 	pthread_mutex_unlock(&in->mu);
-	if (!fits)
+	if (e)
 		inbox_item_free(item);
-	return fits;
+	return e;
 }
 
 void node_peer_lost(struct node *n, member_id peer)
@@ -129,15 +129,14 @@ void node_peer_lost(struct node *n, member_id peer)
 enum err node_submit(struct node *n, struct submit_call *call)
 {
 	struct inbox *in = &n->inbox;
-	enum err e = ERR_OK;
+	enum err e;
 	struct timespec ts;
 	clock_gettime(CLOCK_REALTIME, &ts);
 	call->now_unix_ms = (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
 	call->tag = atomic_fetch_add(&n->next_tag, 1);
 	pthread_mutex_lock(&in->mu);
-	if (in->stop)
-		e = ERR_STOPPED;
-	else if (in->calls_len >= n->config.max_queued_calls)
+	e = in->stop || atomic_load(&n->failed) ? ERR_STOPPED : ERR_OK;
+	if (!e && in->calls_len >= n->config.max_queued_calls)
 		e = ERR_OVERLOADED;
 	if (!e) {
 		in->calls_len++;
@@ -170,10 +169,12 @@ static struct inbox_item *stream_item(enum core_event_kind kind, uint64_t tag, e
 enum err node_stream_open(struct node *n, struct submit_stream *s, struct slice bytes)
 {
 	struct inbox_item *item;
+	if (atomic_load(&n->failed))
+		return ERR_STOPPED;
 	s->tag = atomic_fetch_add(&n->next_tag, 1);
 	item = stream_item(EVENT_STREAM_OPEN, s->tag, s->method, bytes);
 	item->stream = s;
-	return inbox_put_other(n, item) ? ERR_OK : ERR_OVERLOADED;
+	return inbox_put_other(n, item);
 }
 
 void node_stream_message(struct node *n, uint64_t tag, struct slice bytes)

@@ -50,8 +50,11 @@ struct disk {
 	pthread_cond_t wake;
 	struct list queue; /* guarded by mu */
 	bool stop;         /* guarded by mu */
-	bool low;          /* disk thread: the ballast is out */
-	raft_index installed; /* disk thread: the newest snapshot put in force here; the log begins behind it */
+	/* disk thread */
+	bool low;           /* what grows is refused */
+	bool failed;        /* a write failed: nothing is written any more */
+	uint64_t looked_ms; /* when the space was last looked at */
+	raft_index installed; /* the newest snapshot put in force here; the log begins behind it */
 };
 
 struct snap {
@@ -80,7 +83,7 @@ struct node {
 	pthread_t thread;
 	bool started;
 	atomic_uint_fast64_t next_tag;
-	atomic_bool stopped;
+	atomic_bool failed; /* fatal() has been called */
 
 	/* core's thread */
 	struct core *core;
@@ -90,11 +93,11 @@ struct node {
 	uint64_t disk_done;
 	uint64_t ticked_ms; /* when the core last had a tick */
 	uint64_t looked_ms; /* when we last looked at the clock */
-	bool fatal;
 
 	pthread_mutex_t status_mu;
 	pthread_cond_t status_changed;
 	struct core_status status; /* guarded by status_mu */
+	bool alone;                /* guarded by status_mu: nobody could take the lead */
 };
 
 uint64_t node_now_ms(void);
@@ -104,7 +107,7 @@ void inbox_deinit(struct inbox *in);
 void inbox_wake_locked(struct inbox *in);
 void inbox_put_done(struct node *n, struct inbox_item *item);
 void inbox_put_disk_done(struct node *n, uint64_t seq);
-bool inbox_put_other(struct node *n, struct inbox_item *item); /* takes the item; false: the inbox is full or closed */
+enum err inbox_put_other(struct node *n, struct inbox_item *item); /* takes the item. ERR_OVERLOADED, ERR_STOPPED: to no effect */
 void inbox_item_free(struct inbox_item *item);
 
 void disk_start(struct disk *d, struct node *n);
@@ -117,6 +120,6 @@ void snap_stop(struct snap *s);
 void snap_queue(struct snap *s, struct snapshot_job *job); /* takes its bytes */
 
 enum err node_load(struct node *n, struct errmsg *em); /* makes n->core from what is stored */
-void node_fail(struct node *n, const char *reason);    /* any thread: a fault that a restart may cure ends the replica */
+void node_fail(struct node *n, const char *reason);    /* any thread: the replica must stop; told once */
 
 #endif

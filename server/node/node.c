@@ -113,10 +113,8 @@ static void carry_out(struct node *n, struct core_update *up)
 		snap_queue(&n->snap, &up->jobs[i]);
 	if (up->members_changed)
 		n->config.callbacks.members(n->config.callbacks.ctx, core_state(n->core));
-	if (up->fatal && !n->fatal) {
-		n->fatal = true;
-		n->config.callbacks.fatal(n->config.callbacks.ctx, fatal_reason(up->fatal));
-	}
+	if (up->fatal)
+		node_fail(n, fatal_reason(up->fatal));
 	core_update_release(up);
 }
 
@@ -128,6 +126,7 @@ static void publish_status(struct node *n)
 	if (n->status.role != s.role || n->status.leader != s.leader)
 		pthread_cond_broadcast(&n->status_changed);
 	n->status = s;
+	n->alone = core_state(n->core)->members.len < 2;
 	pthread_mutex_unlock(&n->status_mu);
 }
 
@@ -303,7 +302,7 @@ enum err node_new(const struct node_config *config, struct node **ret, struct er
 	enum err e;
 	n->config = *config;
 	atomic_init(&n->next_tag, 1);
-	atomic_init(&n->stopped, false);
+	atomic_init(&n->failed, false);
 	inbox_init(&n->inbox);
 	pthread_mutex_init(&n->status_mu, NULL);
 	pthread_condattr_init(&attr);
@@ -343,11 +342,11 @@ void node_hand_over(struct node *n, uint64_t timeout_ms)
 	until.tv_nsec %= 1000000000;
 	item->event.kind = EVENT_TRANSFER;
 	item->event.member = 0;
-	if (!inbox_put_other(n, item))
+	if (inbox_put_other(n, item))
 		return;
 	pthread_mutex_lock(&n->status_mu);
 	/* Until somebody else is known to lead: then what waits here has been passed on. */
-	while (n->status.role == RAFT_LEADER || n->status.leader == 0) {
+	while (!n->alone && (n->status.role == RAFT_LEADER || n->status.leader == 0)) {
 		if (pthread_cond_timedwait(&n->status_changed, &n->status_mu, &until) == ETIMEDOUT)
 			break;
 	}
@@ -390,7 +389,7 @@ void node_free(struct node *n)
 
 void node_fail(struct node *n, const char *reason)
 {
-	if (!atomic_exchange(&n->stopped, true))
+	if (!atomic_exchange(&n->failed, true))
 		n->config.callbacks.fatal(n->config.callbacks.ctx, reason);
 }
 
