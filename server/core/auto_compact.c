@@ -2,6 +2,7 @@
  *
  *   (H1) it keeps which revision was reached when, a sample a second or so, and compacts to the revision as of auto_compact_ms ago. A new
  *        leader has no samples of before: it waits for as long again. History is kept too long, never too short.
+ *        Or it keeps auto_compact_revisions; then it lets a tenth of those gather before it compacts, so that not every write is followed by one.
  *   (H2) history above a quarter of the quota goes even if it is young.
  *   (H3) one command drops about COMPACT_EVENTS_MAX events, so applying it never holds the cell up; the next is proposed once it is applied. */
 #include "internal.h"
@@ -37,6 +38,14 @@ static revision old_revision(struct core *c)
 		a->len--;
 	}
 	return rev;
+}
+
+/* H1: 0 when not enough has gathered. */
+static revision surplus_revision(const struct core *c)
+{
+	revision keep = (revision)c->config.auto_compact_revisions, slack = keep / 10 > 100 ? keep / 10 : 100;
+
+	return keep && c->state.revision - keep > c->state.compact_revision + slack ? c->state.revision - keep : 0;
 }
 
 /* H3: the highest revision up to `target` that drops no more than the bound, though at least one revision. */
@@ -75,6 +84,8 @@ void auto_compact_tick(struct core *c)
 	if (a->proposed > c->state.compact_revision && core_clock(c) - a->proposed_at < c->config.request_timeout_ms)
 		return;
 	target = old_revision(c);
+	if (surplus_revision(c) > target)
+		target = surplus_revision(c);
 	if (c->config.quota_bytes && store_history_bytes(c->store) > c->config.quota_bytes / 4) /* H2 */
 		target = c->state.revision;
 	if (target > c->state.compact_revision && target > 1)

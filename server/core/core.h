@@ -43,6 +43,7 @@ struct core_config {
 	uint32_t max_waiters;          /* waiting lock calls here: 100000 */
 	uint64_t quota_bytes;          /* of the store's memory; above it what grows is refused with ERR_NO_SPACE */
 	uint32_t watch_progress_ms;    /* between progress notices to idle watchers that asked for them; 0: 600000 */
+	uint64_t auto_compact_revisions; /* history beyond that many revisions goes; 0: as it may */
 	uint32_t auto_compact_ms;      /* history older than this goes; 300000; 0: off (but for a quarter of the quota) */
 	uint64_t log_memory_bytes;     /* of the log's end that stays in memory; 0: 64 MiB. This and the next two are for tests */
 	uint32_t append_bytes;         /* of entries in one message to a follower; 0: 1 MiB */

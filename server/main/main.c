@@ -170,6 +170,7 @@ static struct core_config core_config_of(const struct server *s, const struct st
 		.max_waiters = 100000,
 		.quota_bytes = o->quota_backend_bytes,
 		.auto_compact_ms = (uint32_t)(o->auto_compaction_ms > UINT32_MAX ? UINT32_MAX : o->auto_compaction_ms),
+		.auto_compact_revisions = o->auto_compaction_revisions,
 		.version = HOLDFAST_ETCD_VERSION,
 	};
 }
