@@ -8,6 +8,7 @@
 
 #include <grpc/grpc_posix.h>
 #include <grpc/grpc_security.h>
+#include <grpc/support/log.h>
 #include <grpc/support/time.h>
 #include <limits.h>
 #include <time.h>
@@ -15,6 +16,7 @@
 
 #include "base/mem.h"
 #include "internal.h"
+#include "log/log.h"
 
 enum {
 	ARMED = 64,
@@ -173,6 +175,12 @@ static void on_down(struct rpc_tag *tag, bool ok)
 	pthread_mutex_unlock(&f->mu);
 }
 
+/* The library writes a line to stderr whenever a client says something odd: anybody could fill a disk by that. */
+static void library_says(gpr_log_func_args *args)
+{
+	log_debug("the grpc library says", LOG_STR("text", args->message), LOG_STR("file", args->file), LOG_U64("line", (uint64_t)args->line));
+}
+
 static grpc_arg arg_of(const char *key, uint64_t value)
 {
 	grpc_arg a = { .type = GRPC_ARG_INTEGER, .key = (char *)(uintptr_t)key };
@@ -200,6 +208,7 @@ struct grpc_front *grpc_front_new(const struct grpc_front_config *config)
 {
 	struct grpc_front *f = mem_zalloc(sizeof(*f));
 	pthread_condattr_t attr;
+	gpr_set_log_function(library_says);
 	grpc_init();
 	f->config = *config;
 	list_init(&f->open);

@@ -58,6 +58,14 @@ struct client *client_new(struct grpc_front *f, const char *address)
 	return c;
 }
 
+int client_raw(struct grpc_front *f, const char *address)
+{
+	int fds[2];
+	tcp_pair(fds);
+	grpc_front_adopt(f, fds[1], address);
+	return fds[0];
+}
+
 void client_break(struct client *c)
 {
 	shutdown(c->fd, SHUT_RDWR);

@@ -16,6 +16,9 @@ struct client *client_new(struct grpc_front *f, const char *address);
 void client_break(struct client *c); /* the machine is gone: the connection is shut down, not ended politely */
 void client_free(struct client *c);  /* all its calls are freed */
 
+/* A connection without a client: its own end, to write to by hand. */
+int client_raw(struct grpc_front *f, const char *address);
+
 struct client_metadata {
 	const char *key, *value;
 };

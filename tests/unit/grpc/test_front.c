@@ -628,6 +628,42 @@ START_TEST(many__in_any_order)
 }
 END_TEST
 
+/* Frames of any kind and length behind the preface; most of them end the connection. */
+START_TEST(many__rude_connections_harm_nobody)
+{
+	static const char preface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+	static const uint8_t settings[9] = { 0, 0, 0, 4, 0, 0, 0, 0, 0 };
+	struct client *c = client_new(front, "192.0.2.1:1");
+	struct buf put = with_name("a");
+	struct rng rng;
+	rng_init(&rng, 7);
+	for (int i = 0; i < 200; i++) {
+		int fd = client_raw(front, "192.0.2.1:2");
+		uint8_t bytes[512];
+		size_t len = rng_below(&rng, sizeof(bytes) - 9);
+		for (size_t at = 0; at < sizeof(bytes); at++)
+			bytes[at] = (uint8_t)rng_next(&rng);
+		bytes[0] = bytes[1] = 0;
+		bytes[2] = (uint8_t)rng_below(&rng, 64);
+		bytes[3] = (uint8_t)rng_below(&rng, 11);
+		bytes[5] = bytes[6] = bytes[7] = 0;
+		bytes[8] = (uint8_t)rng_below(&rng, 4);
+		if (rng_chance(&rng, 900000))
+			ck_assert_int_eq(write(fd, preface, sizeof(preface) - 1), sizeof(preface) - 1);
+		if (rng_chance(&rng, 900000))
+			ck_assert_int_ge(send(fd, settings, sizeof(settings), MSG_NOSIGNAL), -1);
+		ck_assert_int_ge(send(fd, bytes, len + 9, MSG_NOSIGNAL), -1);
+		if (rng_chance(&rng, 500000))
+			shutdown(fd, SHUT_WR);
+		if (i % 20 == 0)
+			ck_assert_int_eq(client_unary(c, PUT, buf_view(&put), NULL, NULL), GRPC_STATUS_OK);
+		close(fd);
+	}
+	buf_free(&put);
+	client_free(c);
+}
+END_TEST
+
 /* ---- stopping ---- */
 
 START_TEST(stop__open_calls_are_told)
@@ -714,6 +750,7 @@ static void add_tests(TCase *t)
 	tcase_add_test(t, observe__ends_with_the_nodes_error);
 	tcase_add_test(t, many__more_calls_than_allowed_are_refused);
 	tcase_add_loop_test(t, many__in_any_order, 0, 4);
+	tcase_add_test(t, many__rude_connections_harm_nobody);
 	tcase_add_test(t, stop__open_calls_are_told);
 	tcase_add_test(t, stop__gives_short_calls_time_to_end);
 	tcase_add_test(t, stop__a_client_that_reads_nothing_does_not_hold_it_up);
