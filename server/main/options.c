@@ -103,11 +103,10 @@ static bool set_urls(struct url_list *l, const char *value, struct errmsg *em)
 
 static bool set_number(uint64_t *ret, const char *value, uint64_t min, uint64_t max, struct errmsg *em)
 {
-	char *end;
 	errno = 0;
-	unsigned long long v = strtoull(value, &end, 10);
-	/* strtoull would read -1 as a very large number. */
-	if (errno || end == value || *end || strchr(value, '-')) {
+	unsigned long long v = strtoull(value, NULL, 10);
+	/* strtoull would also take spaces and signs, and read -1 as a very large number. */
+	if (errno || !*value || value[strspn(value, "0123456789")]) {
 		errmsg_set(em, "'%s' is not a number", value);
 		return false;
 	}
@@ -131,23 +130,27 @@ static bool parse_duration(const char *value, uint64_t *ret_ms)
 		*ret_ms = 0;
 		return true;
 	}
+	if (!*value)
+		return false;
 	while (*value) {
 		char *end;
-		size_t i;
-		if (strspn(value, "0123456789.") == 0)
-			return false;
+		size_t i, digits = strspn(value, "0123456789.");
 		double v = strtod(value, &end);
+		if (digits == 0 || end != value + digits) /* strtod knows more numbers than we do */
+			return false;
 		for (i = 0; i < sizeof(units) / sizeof(units[0]); i++) {
 			if (strncmp(end, units[i].name, strlen(units[i].name)) == 0)
 				break;
 		}
-		if (end == value || i == sizeof(units) / sizeof(units[0]))
+		if (i == sizeof(units) / sizeof(units[0]))
 			return false;
 		total += v * units[i].ms;
 		value = end + strlen(units[i].name);
 	}
+	if (!(total < 1e15))
+		return false;
 	*ret_ms = (uint64_t)total;
-	return total >= 0 && total < 1e15;
+	return true;
 }
 
 static bool set_duration(uint64_t *ret, const char *value, const struct flag *f, struct errmsg *em)
@@ -204,7 +207,10 @@ static bool set_cluster(struct options *o, const char *value, struct errmsg *em)
 			return false;
 		at += len + (at[len] == ',');
 	}
-	return true;
+	/* An empty variable in a script must not make a cell of every replica. */
+	if (!o->members_len)
+		errmsg_set(em, "no member given");
+	return o->members_len > 0;
 }
 
 static bool set_state(struct options *o, const char *value, struct errmsg *em)
@@ -248,14 +254,19 @@ static bool set_retention(struct options *o, const char *value, struct errmsg *e
 	return true;
 }
 
-static bool finish_compaction(struct options *o, struct errmsg *em)
+static const struct flag *find_flag(const char *name, size_t len)
 {
-	const char *v = compaction_retention;
-	if (strcmp(compaction_mode, "revision") == 0) {
-		if (strcmp(v, "5m") == 0)
-			v = "0"; /* the default of the other mode */
-		return set_number(&o->auto_compaction_revisions, v, 0, INT64_MAX, em);
+	for (size_t i = 0; i < FLAGS_LEN; i++) {
+		if (strlen(flags[i].name) == len && memcmp(flags[i].name, name, len) == 0)
+			return &flags[i];
 	}
+	return NULL;
+}
+
+static bool finish_retention(struct options *o, const char *v, struct errmsg *em)
+{
+	if (strcmp(compaction_mode, "revision") == 0)
+		return set_number(&o->auto_compaction_revisions, v, 0, INT64_MAX, em);
 	if (v[strspn(v, "0123456789")] == '\0' && *v) { /* etcd: a plain number is hours */
 		if (!set_number(&o->auto_compaction_ms, v, 0, 1000000, em))
 			return false;
@@ -267,6 +278,20 @@ static bool finish_compaction(struct options *o, struct errmsg *em)
 		return false;
 	}
 	return true;
+}
+
+static bool finish_compaction(struct options *o, struct errmsg *em)
+{
+	static const char name[] = "auto-compaction-retention";
+	struct errmsg why = { .text = "" };
+	const char *v = compaction_retention;
+	/* The default is the other mode's. */
+	if (strcmp(compaction_mode, "revision") == 0 && v == find_flag(name, sizeof(name) - 1)->fallback)
+		v = "0";
+	if (finish_retention(o, v, &why))
+		return true;
+	errmsg_set(em, "--%s: %s", name, why.text);
+	return false;
 }
 
 static bool set_flag(struct options *o, const struct flag *f, const char *value, struct errmsg *em)
@@ -325,11 +350,9 @@ static bool same_urls(const struct url_list *a, const struct url_list *b)
 	return true;
 }
 
-static bool finish(struct options *o, struct errmsg *em)
+static bool finish_members(struct options *o, struct errmsg *em)
 {
 	struct initial_member *self = NULL;
-	if (!finish_compaction(o, em))
-		return false;
 	if (!o->data_dir) {
 		o->data_dir = mem_alloc(strlen(o->name) + sizeof(".holdfast"));
 		sprintf(o->data_dir, "%s.holdfast", o->name);
@@ -353,6 +376,33 @@ static bool finish(struct options *o, struct errmsg *em)
 			   o->initial_advertise_peer.urls[0]);
 		return false;
 	}
+	return true;
+}
+
+/* Two members at one address would be one member: their IDs are made of it. */
+static bool addresses_differ(const struct options *o, struct errmsg *em)
+{
+	const char *seen[OPTIONS_MEMBERS_MAX * OPTIONS_URLS_MAX];
+	size_t len = 0;
+	for (size_t i = 0; i < o->members_len; i++) {
+		const struct url_list *l = &o->members[i].peer_urls;
+		for (size_t j = 0; j < l->len; j++) {
+			for (size_t k = 0; k < len; k++) {
+				if (strcmp(seen[k], l->urls[j]) == 0) {
+					errmsg_set(em, "--initial-cluster has %s twice", l->urls[j]);
+					return false;
+				}
+			}
+			seen[len++] = l->urls[j];
+		}
+	}
+	return true;
+}
+
+static bool finish(struct options *o, struct errmsg *em)
+{
+	if (!finish_compaction(o, em) || !finish_members(o, em) || !addresses_differ(o, em))
+		return false;
 	if (o->election_timeout_ms < 5 * o->heartbeat_interval_ms) {
 		errmsg_set(em, "--election-timeout (%llu) must be at least five times --heartbeat-interval (%llu)",
 			   (unsigned long long)o->election_timeout_ms, (unsigned long long)o->heartbeat_interval_ms);
@@ -361,15 +411,6 @@ static bool finish(struct options *o, struct errmsg *em)
 	if (!o->quota_backend_bytes)
 		o->quota_backend_bytes = UINT64_C(2) << 30;
 	return true;
-}
-
-static const struct flag *find_flag(const char *name, size_t len)
-{
-	for (size_t i = 0; i < FLAGS_LEN; i++) {
-		if (strlen(flags[i].name) == len && memcmp(flags[i].name, name, len) == 0)
-			return &flags[i];
-	}
-	return NULL;
 }
 
 enum options_result options_parse(struct options *o, int argc, char **argv, struct errmsg *em)
@@ -382,22 +423,23 @@ enum options_result options_parse(struct options *o, int argc, char **argv, stru
 	}
 	for (int i = 1; i < argc; i++) {
 		const char *name = argv[i], *value;
+		const struct flag *f;
 		size_t len;
-		if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) {
-			print_help();
-			return OPTIONS_EXIT_OK;
-		}
-		if (strcmp(name, "--version") == 0) {
-			printf("holdfastd %s (etcd API %s)\n", HOLDFAST_VERSION, HOLDFAST_ETCD_VERSION);
-			return OPTIONS_EXIT_OK;
-		}
 		if (name[0] != '-') {
 			errmsg_set(em, "'%s' is not a flag (see --help)", name);
 			return OPTIONS_ERROR;
 		}
 		name += name[1] == '-' ? 2 : 1; /* as Go's flags: one dash or two */
+		if (strcmp(name, "help") == 0 || strcmp(name, "h") == 0) {
+			print_help();
+			return OPTIONS_EXIT_OK;
+		}
+		if (strcmp(name, "version") == 0) {
+			printf("holdfastd %s (etcd API %s)\n", HOLDFAST_VERSION, HOLDFAST_ETCD_VERSION);
+			return OPTIONS_EXIT_OK;
+		}
 		len = strcspn(name, "=");
-		const struct flag *f = find_flag(name, len);
+		f = find_flag(name, len);
 		if (!f) {
 			errmsg_set(em, "unknown flag '--%.*s' (see --help)", (int)len, name);
 			return OPTIONS_ERROR;
