@@ -15,6 +15,10 @@ static void check_leader(struct world *w)
 	for (uint32_t i = 0; i < w->config.replicas; i++) {
 		struct replica *r = &w->replicas[i];
 
+		if (r->wiped) {
+			CHECK(w, "P8", r->out, "%s still takes part, with an exchanged disk", r->name);
+			continue;
+		}
 		CHECK(w, "liveness", r->up, "%s is down", r->name);
 		if (r->leads) {
 			leaders++;
@@ -25,6 +29,8 @@ static void check_leader(struct world *w)
 	for (uint32_t i = 0; i < w->config.replicas; i++) {
 		struct core_status s;
 
+		if (w->replicas[i].wiped)
+			continue;
 		core_status(w->replicas[i].core, &s);
 		CHECK(w, "liveness", s.leader == leader, "%s follows nobody, or another", w->replicas[i].name);
 		CHECK(w, "liveness", s.serving, "%s does not serve", w->replicas[i].name);
@@ -61,7 +67,7 @@ static uint32_t long_leases(const struct world *w)
 bool check_settled(const struct world *w)
 {
 	for (uint32_t i = 0; i < w->config.replicas; i++)
-		if (!w->replicas[i].up || core_state(w->replicas[i].core)->applied.index != w->log.len)
+		if (!w->replicas[i].wiped && (!w->replicas[i].up || core_state(w->replicas[i].core)->applied.index != w->log.len))
 			return false;
 	return true;
 }
@@ -74,6 +80,8 @@ static void check_replicas(struct world *w)
 		struct replica *r = &w->replicas[i];
 		struct core_status s;
 
+		if (r->wiped)
+			continue;
 		core_check(r->core);
 		core_status(r->core, &s);
 		CHECK(w, "liveness", s.applied == st->applied.index, "%s has applied %llu of %llu", r->name, (unsigned long long)s.applied,

@@ -64,6 +64,8 @@ static bool has_durably(const struct replica *r, raft_index index, raft_term ter
 {
 	const struct raft_entry *e = dlog_at(&r->disk.log, index);
 
+	if (r->wiped)
+		return false;
 	return e ? e->term == term : r->disk.snapshot && r->disk.snapshot->id.index >= index;
 }
 
@@ -137,6 +139,7 @@ static void elected(struct replica *r, raft_term term)
 		CHECK(w, "leader completeness", e && e->term == w->log.at[i - 1].term, "%s leads in term %llu without entry %llu", r->name,
 		      (unsigned long long)term, (unsigned long long)i);
 	}
+	CHECK(w, "P8", !r->wiped, "%s leads with an exchanged disk", r->name);
 	w->totals.elections++;
 	w->totals.leader_changes += w->last_leader != r->id + 1;
 	w->last_leader = r->id + 1;

@@ -2,9 +2,12 @@
  * partition of whoever leads, so that no run is a quiet one. At the end all is healed, and what must then become good is checked. */
 #include "sim.h"
 
+#include "core/member/member.h"
+
 enum fault {
 	FAULT_CRASH_ANY, FAULT_CRASH_LEADER, FAULT_CRASH_ALL, FAULT_SPLIT, FAULT_ISOLATE_LEADER, FAULT_ONE_WAY, FAULT_LINK, FAULT_PAUSE_ANY,
-	FAULT_PAUSE_LEADER, FAULT_DISK_STALL, FAULT_SLOW_LINKS, FAULT_STORM, FAULT_CLIENTS_CUT, FAULT_PEER_LOST, FAULT_GARBAGE, FAULT_COUNT
+	FAULT_PAUSE_LEADER, FAULT_DISK_STALL, FAULT_SLOW_LINKS, FAULT_STORM, FAULT_CLIENTS_CUT, FAULT_PEER_LOST, FAULT_GARBAGE, FAULT_TRANSFER, FAULT_GRACEFUL,
+	FAULT_SPACE, FAULT_WIPE, FAULT_COUNT
 };
 
 static sim_us draw(struct world *w, sim_us lo, sim_us hi)
@@ -137,6 +140,76 @@ static void garbage(struct world *w)
 	buf_free(&b);
 }
 
+static void give(struct replica *r, struct core_event e)
+{
+	if (r->up)
+		replica_put(r, &r->others, (struct inbox_item){ .event = e });
+}
+
+static void transfer(struct world *w, uint32_t from)
+{
+	member_id to = rng_chance(&w->fault_rng, 500000) ? 0 : w->replicas[any(w)].member;
+
+	w->totals.transfers++;
+	TRACE(w, "r%u is asked to hand over the lead", from + 1);
+	give(&w->replicas[from], (struct core_event){ .kind = EVENT_TRANSFER, .member = to });
+}
+
+/* A stop as it should be: the lead is handed over, then the process ends. */
+static void graceful(struct world *w)
+{
+	uint32_t i = leader_or_any(w);
+
+	transfer(w, i);
+	sim_at(w, w->now + draw(w, SIM_MS, 300 * SIM_MS), (struct ev){ .kind = EV_STOP, .a = i, .n = w->replicas[i].generation });
+}
+
+static void space(struct world *w)
+{
+	struct replica *r = &w->replicas[leader_or_any(w)];
+
+	TRACE(w, "%s has little space", r->name);
+	give(r, (struct core_event){ .kind = EVENT_SPACE, .low = true });
+	sim_at(w, w->now + draw(w, 100 * SIM_MS, 3 * SIM_SECOND), (struct ev){ .kind = EV_SPACE, .a = r->id, .n = r->generation });
+}
+
+/* Its disk is exchanged for an empty one, once a run, and only after all know which disk was its own. It must not pass for what it was. */
+static void wipe(struct world *w, uint32_t i)
+{
+	struct replica *r = &w->replicas[i];
+
+	if (!w->config.wipes || !r->up || w->config.replicas < 3)
+		return;
+	for (uint32_t k = 0; k < w->config.replicas; k++) {
+		const struct replica *o = &w->replicas[k];
+		const struct member_record *m = o->up ? member_find(core_state(o->core), r->member) : NULL;
+
+		if (!m || m->data_dir_id != r->data_dir_id || (o->disk.snapshot ? o->disk.snapshot->id.index : 0) < 10)
+			return;
+	}
+	w->config.wipes = false;
+	w->totals.wipes++;
+	replica_crash(r);
+	replica_wipe(r);
+	sim_at(w, w->now + draw(w, 10 * SIM_MS, 2 * SIM_SECOND), (struct ev){ .kind = EV_RESTART, .a = i });
+}
+
+void faults_stop(struct world *w, const struct ev *e)
+{
+	struct replica *r = &w->replicas[e->a];
+
+	if (r->up && r->generation == e->n)
+		crash(w, e->a);
+}
+
+void faults_space(struct world *w, const struct ev *e)
+{
+	struct replica *r = &w->replicas[e->a];
+
+	if (r->generation == e->n)
+		give(r, (struct core_event){ .kind = EVENT_SPACE, .low = false });
+}
+
 static void cause(struct world *w, enum fault f)
 {
 	uint32_t n = w->config.replicas;
@@ -165,6 +238,10 @@ static void cause(struct world *w, enum fault f)
 	case FAULT_CLIENTS_CUT: cut_clients(w, any(w), w->now + draw(w, 500 * SIM_MS, 5 * SIM_SECOND), 700000); break;
 	case FAULT_PEER_LOST: sim_at(w, w->now, (struct ev){ .kind = EV_PEER_LOST, .a = any(w), .b = any(w) }); break;
 	case FAULT_GARBAGE: garbage(w); break;
+	case FAULT_TRANSFER: transfer(w, leader_or_any(w)); break;
+	case FAULT_GRACEFUL: graceful(w); break;
+	case FAULT_SPACE: space(w); break;
+	case FAULT_WIPE: wipe(w, any(w)); break;
 	case FAULT_COUNT: break;
 	}
 }

@@ -136,8 +136,13 @@ static void carry_out(struct replica *r, struct core_update *up)
 		watcher_output(r, &up->outputs[i]);
 	for (size_t i = 0; i < up->jobs_len; i++)
 		snap_queue(r, &up->jobs[i]);
-	CHECK(r->w, "core", up->fatal == CORE_OK || r->wiped, "%s: the core gave up: %d", r->name, (int)up->fatal);
+	CHECK(r->w, "core", up->fatal == CORE_OK || (r->wiped && up->fatal == CORE_FATAL_DATA_DIR), "%s: the core gave up: %d", r->name, (int)up->fatal);
 	core_update_release(up);
+	if (r->wiped && up->fatal && !r->out) {
+		r->out = true;
+		TRACE(r->w, "%s: the cell knows it by another disk, it stops", r->name);
+		sim_at(r->w, r->w->now, (struct ev){ .kind = EV_STOP, .a = r->id, .n = r->generation });
+	}
 	if (again)
 		replica_wake(r, r->w->now + 1);
 	else

@@ -55,6 +55,8 @@ enum ev_kind {
 	EV_SNAP,       /* a: replica, n: boot: the snapshot job under way is done */
 	EV_FAULT,
 	EV_RESTART,    /* a: replica */
+	EV_STOP,       /* a: replica, n: boot: the process ends */
+	EV_SPACE,      /* a: replica, n: boot: there is space again */
 	EV_RESUME,     /* a: replica, n: boot */
 	EV_CLIENT,     /* a: client, n: its generation: thinks again */
 	EV_EXPIRE,     /* a: client: looks at its lease's clock */
@@ -166,7 +168,7 @@ struct replica {
 	member_id member;
 	uint64_t data_dir_id, boot;
 	char name[8];
-	bool up, wiped;
+	bool up, wiped, out; /* out: a wiped one that has understood */
 	int32_t ppm;
 	struct core *core;
 	uint64_t generation; /* of the process: events of an earlier one are void */
@@ -201,6 +203,7 @@ struct replica {
 void replica_init(struct world *w, uint32_t id);
 void replica_start(struct replica *r);
 void replica_crash(struct replica *r);
+void replica_wipe(struct replica *r); /* down: its disk is another, empty one */
 void replica_pause(struct replica *r, sim_us length, bool in_batch);
 void replica_resume(struct replica *r);
 void replica_wake(struct replica *r, sim_us at); /* at the latest */
@@ -234,6 +237,8 @@ void net_lost_process(struct world *w, uint32_t replica);
 void faults_begin(struct world *w);
 void faults_event(struct world *w);
 void faults_one(struct world *w, uint64_t which); /* one that was scheduled by itself */
+void faults_stop(struct world *w, const struct ev *e);
+void faults_space(struct world *w, const struct ev *e);
 void faults_heal(struct world *w);
 
 /* ---- what clients ask ---- */
@@ -498,7 +503,7 @@ struct totals {
 	uint64_t seeds, failed, sim_us, events;
 	uint64_t elections, leader_changes, crashes, partitions, pauses, stalls, slow_links, lost_packets, packets;
 	uint64_t grants, hand_overs, lease_ends, snapshots, installs, chunks, writes, reads, keep_alives, anew, unknown, requests, lock_refusals;
-	uint64_t client_freezes, cancels, entries, campaigns, batches, compactions, watch_events, watch_cancels;
+	uint64_t client_freezes, cancels, entries, campaigns, batches, compactions, watch_events, watch_cancels, transfers, wipes;
 };
 
 struct sim_options {
@@ -515,14 +520,15 @@ struct config { /* drawn from the seed */
 	sim_us delay, jitter, client_delay;
 	sim_us disk_delay;
 	sim_us fault_every;
-	uint32_t weights[16];  /* of faults */
+	uint32_t weights[20];  /* of faults */
 	uint64_t snapshot_count, snapshot_keep;
 	uint32_t auto_compact_ms;
 	uint32_t big_values;   /* per million of puts */
 	uint32_t client_loss;
 	uint32_t max_pending, max_waiters;
 	uint32_t log_memory, append_bytes, inflight;
-	bool equal_clocks;
+	bool equal_clocks, wipes;
+	uint64_t auto_compact_revisions;
 };
 
 struct world {

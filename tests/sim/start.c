@@ -60,6 +60,7 @@ struct core_config world_core_config(struct replica *r)
 		.max_waiters = cf->max_waiters,
 		.quota_bytes = 64 << 20,
 		.auto_compact_ms = cf->auto_compact_ms,
+		.auto_compact_revisions = cf->auto_compact_revisions,
 		.log_memory_bytes = cf->log_memory,
 		.append_bytes = cf->append_bytes,
 		.inflight = cf->inflight,
@@ -140,7 +141,7 @@ void replica_start(struct replica *r)
 	struct world *w = r->w;
 
 	ASSERT(!r->up);
-	if (r->boot == 0)
+	if (r->boot == 0 && !r->wiped)
 		r->ppm = draw_ppm(w, &w->rng);
 	r->boot++;
 	r->generation++;
@@ -198,6 +199,20 @@ void replica_crash(struct replica *r)
 	TRACE(r->w, "%s crashes; on its disk: term %llu, log %llu..%llu", r->name, (unsigned long long)r->disk.hard.term,
 	      (unsigned long long)r->disk.log.first, (unsigned long long)disk_last(&r->disk).index);
 	net_lost_process(r->w, r->id);
+}
+
+void replica_wipe(struct replica *r)
+{
+	struct disk *d = &r->disk;
+
+	TRACE(r->w, "%s gets an empty disk", r->name);
+	r->wiped = true;
+	r->data_dir_id = rng_next(&r->w->rng) | 1;
+	r->boot = 0;
+	d->hard = (struct raft_hard_state){ 0 };
+	dlog_clear(&d->log, 1);
+	snapshot_file_unref(d->snapshot);
+	d->snapshot = NULL;
 }
 
 void replica_deinit(struct replica *r)

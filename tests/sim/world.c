@@ -11,9 +11,9 @@ static void draw_config(struct world *w)
 	struct rng *r = &w->rng;
 
 	cf->replicas = w->opts.replicas ? w->opts.replicas : sizes[rng_below(r, sizeof sizes / sizeof *sizes)];
-	cf->clients = (uint32_t)rng_between(r, 5, 12);
+	cf->clients = (uint32_t)rng_between(r, 6, 20);
 	cf->keys = (uint32_t)rng_between(r, 3, KEYS_MAX);
-	cf->locks = (uint32_t)rng_between(r, ELECTIONS_MAX + 1, LOCKS_MAX);
+	cf->locks = (uint32_t)rng_between(r, ELECTIONS_MAX + 1, rng_chance(r, 300000) ? ELECTIONS_MAX + 1 : LOCKS_MAX);
 	cf->watchers = (uint32_t)rng_below(r, WATCHERS_MAX + 1);
 	cf->ordered = rng_chance(r, 400000);
 	cf->loss = rng_chance(r, 400000) ? 0 : (uint32_t)rng_below(r, 60000);
@@ -34,6 +34,8 @@ static void draw_config(struct world *w)
 	cf->log_memory = rng_chance(r, 850000) ? (uint32_t)rng_between(r, 200, 4000) : 0;
 	cf->append_bytes = rng_chance(r, 400000) ? (uint32_t)rng_between(r, 50, 3000) : 0;
 	cf->inflight = rng_chance(r, 300000) ? (uint32_t)rng_between(r, 1, 6) : 0;
+	cf->auto_compact_revisions = rng_chance(r, 150000) ? rng_between(r, 20, 300) : 0;
+	cf->wipes = rng_chance(r, 150000);
 	cf->equal_clocks = rng_chance(r, 200000);
 }
 
@@ -211,9 +213,11 @@ static void handle(struct world *w, struct ev *e)
 			faults_event(w);
 		break;
 	case EV_RESTART:
-		if (!r->up && w->now >= r->down_until)
+		if (!r->up && !r->out && w->now >= r->down_until)
 			replica_start(r);
 		break;
+	case EV_STOP: faults_stop(w, e); break;
+	case EV_SPACE: faults_space(w, e); break;
 	case EV_RESUME:
 		if (r->generation == e->n && r->paused_until == e->at)
 			replica_resume(r);
