@@ -96,6 +96,7 @@ struct call {
 	struct list out_link; /* outbox.mu too */
 	bool in_outbox;
 	bool sending, status_sent;
+	bool broken;          /* a send failed: the client is gone, what is left is dropped */
 	bool paused, resume;  /* reading: the service has its fill; it has called ready */
 	bool finished;
 	enum err err;

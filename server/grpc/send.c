@@ -159,12 +159,24 @@ void front_call_flush(struct call *c)
 	front_call_unref(c);
 }
 
+/* With c->mu. Nobody reads them any more. The call itself goes on: its end comes by RECV_CLOSE or by the service. */
+static void drop_messages(struct call *c)
+{
+	c->broken = true;
+	buf_free(&c->next);
+	c->current_replies += c->next_replies;
+	c->next_replies = 0;
+	c->offset = c->current.len;
+	if (c->has_slice)
+		grpc_slice_unref(c->current_slice);
+	c->has_slice = false;
+}
+
 void front_call_sent(struct rpc_tag *tag, bool ok)
 {
 	struct call *c = CONTAINER_OF(tag, struct call, sent);
 	uint32_t replies = 0;
 	bool last;
-	(void)ok; /* a client that is gone is told by RECV_CLOSE; until the service has finished, sending goes on and fails */
 	pthread_mutex_lock(&c->serial);
 	if (c->sent_message)
 		grpc_byte_buffer_destroy(c->sent_message);
@@ -172,6 +184,8 @@ void front_call_sent(struct rpc_tag *tag, bool ok)
 	pthread_mutex_lock(&c->mu);
 	c->sending = false;
 	last = c->status_sent;
+	if (!ok)
+		drop_messages(c);
 	if (c->offset == c->current.len) {
 		replies = c->finished ? 0 : c->current_replies;
 		c->current_replies = 0;

@@ -36,6 +36,7 @@ struct leader_watch {
 struct service {
 	struct node *node;
 	struct service_limits limits;
+	atomic_size_t bytes;       /* of unary requests under way */
 	pthread_mutex_t mu;
 	struct list need_leader;   /* guarded by mu; struct leader_watch */
 	uint64_t leaderless_since; /* guarded by mu; 0: there is a leader */

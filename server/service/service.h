@@ -24,6 +24,7 @@
 enum {
 	SERVICE_UNACKED = 64,
 	SERVICE_INFLIGHT_MAX = 4096, /* messages of one stream under way, for a front end that pushes a body that it has anyway */
+	SERVICE_BYTES_MAX = 256 << 20, /* of all unary requests under way; above it ERR_TOO_MANY_REQUESTS */
 };
 
 struct service_call;

@@ -1,7 +1,8 @@
 /* unary.c: one request, one reply: the request goes to the node as it came, and the call ends with its answer.
  *
  *   (U1) once submitted, only done() finishes the call, on the core's thread; the request's bytes live until service_end().
- *   (U2) done() touches nothing that a call in writes, but for `failed`. */
+ *   (U2) done() touches nothing that a call in writes, but for `failed`.
+ *   (U3) the bytes of all requests under way have a bound: many large ones at once must not take the memory that the state needs. */
 #include "base/mem.h"
 #include "internal.h"
 
@@ -29,10 +30,24 @@ static void unary_done(struct submit_call *submit, enum err e, struct buf *reply
 	buf_free(&why);
 }
 
+/* (U3) */
+static bool take_room(struct service *s, size_t len)
+{
+	if (atomic_fetch_add(&s->bytes, len) + len <= SERVICE_BYTES_MAX)
+		return true;
+	atomic_fetch_sub(&s->bytes, len);
+	return false;
+}
+
 static void submit(struct service_call *c, struct slice bytes)
 {
-	struct unary *u = mem_alloc(sizeof(*u) + bytes.len);
+	struct unary *u;
 	enum err e;
+	if (!take_room(c->service, bytes.len)) {
+		service_finish(c, ERR_TOO_MANY_REQUESTS, NULL);
+		return;
+	}
+	u = mem_alloc(sizeof(*u) + bytes.len);
 	if (bytes.len)
 		memcpy(u->bytes, bytes.ptr, bytes.len);
 	u->call = c;
@@ -87,7 +102,9 @@ static void unary_cancel(struct service_call *c)
 
 static void unary_end(struct service_call *c)
 {
-	free(c->state);
+	struct unary *u = c->state;
+	atomic_fetch_sub(&c->service->bytes, u->submit.bytes.len);
+	free(u);
 }
 
 const struct call_class unary_class = {

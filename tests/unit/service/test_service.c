@@ -11,6 +11,7 @@
 #include "etcd/v3election.pb-c.h"
 #include "etcd/v3lock.pb-c.h"
 #include "fake_node.h"
+#include "service/internal.h"
 
 static struct node *node;
 static struct service *service;
@@ -167,6 +168,24 @@ START_TEST(unary__a_full_node_refuses)
 	put.key = data_of("a");
 	fake_node_refuse(node, ERR_OVERLOADED);
 	refused(METHOD_KV_PUT, &put.base, ERR_OVERLOADED);
+}
+END_TEST
+
+START_TEST(unary__all_requests_together_have_a_bound)
+{
+	Etcdserverpb__PutRequest put = ETCDSERVERPB__PUT_REQUEST__INIT;
+	struct caller *c = start(METHOD_KV_PUT);
+	put.key = data_of("0123456789"); /* 12 bytes with what is around them */
+	atomic_store(&service->bytes, SERVICE_BYTES_MAX - 20);
+	fake_node_hold(node, true);
+	caller_send(c, &put.base);
+	ck_assert(!c->finished);
+	refused(METHOD_KV_PUT, &put.base, ERR_TOO_MANY_REQUESTS);
+	fake_node_hold(node, false);
+	caller_wait_finished(c, ERR_OK);
+	caller_free(c);
+	answered(METHOD_KV_PUT, &put.base);
+	ck_assert_uint_eq(atomic_load(&service->bytes), SERVICE_BYTES_MAX - 20);
 }
 END_TEST
 
@@ -760,6 +779,7 @@ static void add_unary(TCase *t)
 	tcase_add_test(t, unary__cancel_before_the_request_ends_it);
 	tcase_add_test(t, unary__cancel_reaches_the_node);
 	tcase_add_test(t, unary__a_full_node_refuses);
+	tcase_add_test(t, unary__all_requests_together_have_a_bound);
 	tcase_add_test(t, unary__details_travel_with_the_error);
 	tcase_add_test(t, unary__no_leader_is_said_when_asked_for);
 	tcase_add_test(t, unary__who_asks_goes_along);
