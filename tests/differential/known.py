@@ -2,7 +2,8 @@
 
 Each entry: a name, the reason, and when it applies: applies(step, oracle's outcome, subject's outcome). Requests that the oracle
 does not survive, or whose effect would differ from then on, never reach it: they carry the answer that is wanted (steps.py,
-only_subjects): an unknown sort order or target, which has an error from 3.5 on and makes 3.4 panic; and the writes that would blur
+only_subjects): an unknown sort order or target, which has an error from 3.5 on and makes 3.4 panic; a put that wants to
+keep the value or lease of a key that its own transaction has deleted, which makes 3.4 panic too; and the writes that would blur
 a contender for a lock, which etcd allows and Holdfast refuses because the order of its queues hangs on them.
 """
 

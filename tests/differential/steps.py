@@ -39,6 +39,24 @@ def prefix_end(key):
     return b"\x00"
 
 
+def _all_ops(txn):
+    for op in (*txn.success, *txn.failure):
+        yield op
+        if op.HasField("request_txn"):
+            yield from _all_ops(op.request_txn)
+
+
+def _deletes(txn):
+    return any(op.HasField("request_delete_range") for op in _all_ops(txn))
+
+
+def _keep_nothing(txn):
+    """Stock 3.4 panics when a put wants to keep what a delete before it in the transaction took away."""
+    for op in _all_ops(txn):
+        if op.HasField("request_put"):
+            op.request_put.ignore_value = op.request_put.ignore_lease = False
+
+
 class Maker:
     def __init__(self, pb, seed):
         self.pb = pb
@@ -199,7 +217,10 @@ class Maker:
     def make_txn(self):
         if self.chance(0.03):
             return self.make_wide_txn()
-        return self.make_txn_body(self.rng.choice([0, 0, 1, 2, 3]))
+        txn = self.make_txn_body(self.rng.choice([0, 0, 1, 2, 3]))
+        if _deletes(txn):
+            _keep_nothing(txn)
+        return txn
 
     def make_wide_txn(self):
         """About as many operations as are allowed; some of them on the level below."""
@@ -282,9 +303,11 @@ class Maker:
         return Step(method, [self.pb.LeaseKeepAliveRequest(ID=self.make_lease_id()) for _ in range(rng.randrange(1, 4))])
 
     def special(self):
-        kind = self.rng.randrange(4)
+        kind = self.rng.randrange(5)
         if kind == 0:
             return self.large()
+        if kind == 4:
+            return self.keep_what_was_deleted()
         if kind == 1:
             return self.contender()
         if kind == 2:
@@ -338,6 +361,14 @@ class Maker:
             Step("Range", [pb.RangeRequest(key=b"lock/", range_end=b"lock0")]),
         ]
         return delete
+
+    def keep_what_was_deleted(self):
+        pb = self.pb
+        t = pb.TxnRequest()
+        t.success.add().request_delete_range.CopyFrom(pb.DeleteRangeRequest(key=b"k23", range_end=b"\x00"))
+        t.success.add().request_put.CopyFrom(pb.PutRequest(key=b"k23", ignore_value=self.chance(0.5), ignore_lease=True))
+        self.queue.append(Step("Txn", [t], ("INVALID_ARGUMENT", "etcdserver: key not found")))
+        return Step("Put", [pb.PutRequest(key=b"k23", value=b"v")])
 
     def odd_enum(self):
         """Stock 3.4 ends with a panic at an unknown sort target; from 3.5 on it has this error."""

@@ -27,7 +27,7 @@ def nested(depth):
     return b"".join(reversed(heads))
 
 
-@test()
+@test(own=True)
 def bytes_that_are_no_message_are_refused(server):
     """Every method, at a leader and at a follower."""
     broken = [b"\xff", b"\x0a", b"\x0a\xff\xff\xff\xff\x0f", b"\x0a\x05ab", b"\x08" + b"\xff" * 10, b"\x0b", b"\x0c", b"\x0f",
@@ -147,7 +147,7 @@ def strange_names_of_locks(server):
         cs[0].unlock(b"no/such")
 
 
-@test()
+@test(own=True)
 def clients_that_vanish_in_the_middle_of_a_call(server):
     """Connections are cut (with a reset) while streams and waiting calls are open on them."""
     with cells.Cell(server, 3) as cell, clients(cell) as cs:
@@ -305,7 +305,8 @@ def thousands_of_connections_opened_and_dropped(server):
             with Client(r) as one:
                 one.put(b"k", b"%d" % i)
         cells.wait_for(f"the descriptors return to {before}", lambda: descriptors(r) <= before + 2, 40)
-        assert r.rss_mb() < rss + 100, f"{rss:.0f} MB before, {r.rss_mb():.0f} MB after"
+        if "ASAN_OPTIONS" not in os.environ:  # that sanitizer keeps what was freed
+            assert r.rss_mb() < rss + 100, f"{rss:.0f} MB before, {r.rss_mb():.0f} MB after"
         alive(r)
 
 

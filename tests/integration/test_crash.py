@@ -155,7 +155,7 @@ def writes_go_on_within_three_seconds_of_the_leaders_death_and_no_lease_is_lost(
         assert reply.count == len(leases), f"{reply.count} of {len(leases)} leased keys are left"
 
 
-@test()
+@test(own=True)
 def the_revision_does_not_fall_over_compaction_and_restart(server):
     """The newest revision is that of a deleted key, compacted: nothing in the store names it any more."""
     for size, kill in ((1, True), (1, False), (3, True)):

@@ -15,7 +15,7 @@ def pause_leader(cell, cs):
     return leader, old, up
 
 
-@test(timeout=120)
+@test(own=True, timeout=120)
 def a_stalled_leader_ends_no_lease_that_was_renewed_at_the_new_one(server):
     """It stands still for longer than the leases last. When it goes on its clock says that all are over."""
     with cells.Cell(server, 3) as cell, clients(cell) as cs:
@@ -63,8 +63,8 @@ def a_deposed_leader_answers_no_stale_read(server):
         for turn in range(3):
             insist(lambda: cs[0].put(b"k", b"old"))
             leader, old, up = pause_leader(cell, cs)
-            reads = [old.kv.Range.future(pb.RangeRequest(key=b"k"), timeout=30) for _ in range(20)]
             insist(lambda: up[0].put(b"k", b"new%d" % turn, timeout=1))
+            reads = [old.kv.Range.future(pb.RangeRequest(key=b"k"), timeout=30) for _ in range(20)]
             leader.resume()
             answered = 0
             for read in reads:
