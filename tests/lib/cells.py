@@ -135,7 +135,7 @@ class Replica:
             self.process = spawn([
                 self.cell.server, "--name", self.name, "--data-dir", self.data_dir,
                 "--listen-client-urls", self.url, "--advertise-client-urls", self.url,
-                "--listen-peer-urls", self.peer_url, "--initial-advertise-peer-urls", self.peer_url,
+                "--listen-peer-urls", f"http://127.0.0.1:{self.peer_port}", "--initial-advertise-peer-urls", self.peer_url,
                 "--initial-cluster", cluster, "--initial-cluster-token", self.cell.token,
                 "--initial-cluster-state", "new", *self.cell.flags], stdout=log, stderr=log, stdin=subprocess.DEVNULL)
 
@@ -178,7 +178,7 @@ class Replica:
 class Cell:
     """A cell of `size` replicas of `server`, which may be any binary that takes etcd's flags."""
 
-    def __init__(self, server, size=1, flags=(), start=True, token="test-cell"):
+    def __init__(self, server, size=1, flags=(), start=True, token="test-cell", relays=False):
         self.server = str(server)
         self.token = token
         self.flags = list(flags)
@@ -187,6 +187,10 @@ class Cell:
         self.replicas = []
         for i in range(size):
             self.replicas.append(Replica(self, i + 1))
+        self.network = None
+        if relays:  # see relay.py
+            import relay
+            self.network = relay.Network(self.replicas)
         if start:
             self.start()
 
@@ -242,6 +246,8 @@ class Cell:
             if r.running():
                 r.process.send_signal(signal.SIGCONT)
                 end(r.process)
+        if self.network:
+            self.network.close()
         self._dir.cleanup()
 
 

@@ -1,0 +1,121 @@
+"""relay.py: the network between replicas, in our hands.
+
+Each replica is reached by the others through a relay of its own. A pair of replicas can be cut in both directions or one: what is
+sent then is kept, and arrives late when the cut is healed, as it does after a real one; nothing is closed, so nobody is told.
+"""
+import contextlib
+import os
+import socket
+import threading
+
+import cells
+
+
+def _inode_of(port):
+    """Of the loopback TCP connection that begins at this port."""
+    wanted = f":{port:04X}"
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        with open(table, encoding="ascii") as f:
+            for line in f:
+                parts = line.split()
+                if parts[1].endswith(wanted) and parts[9] != "0":
+                    return parts[9]
+    return None
+
+
+def _owner_of(port, replicas):
+    """The replica whose process has opened the connection that comes from this port."""
+    inode = _inode_of(port)
+    for r in replicas:
+        if not r.running():
+            continue
+        with contextlib.suppress(OSError):
+            for fd in os.listdir(f"/proc/{r.process.pid}/fd"):
+                with contextlib.suppress(OSError):
+                    if os.readlink(f"/proc/{r.process.pid}/fd/{fd}") == f"socket:[{inode}]":
+                        return r
+    return None
+
+
+class Network:
+    """The relays of a cell. Cell(..., relays=True) makes one."""
+
+    def __init__(self, replicas):
+        self.replicas = replicas
+        self._cut = set()  # pairs (from, to) of names
+        self._changed = threading.Condition()
+        self._closed = False
+        self._listeners = []
+        for r in replicas:
+            s = socket.socket()
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            port = cells.free_port()
+            s.bind(("127.0.0.1", port))
+            s.listen(64)
+            r.peer_url = f"http://127.0.0.1:{port}"
+            self._listeners.append(s)
+            threading.Thread(target=self._accept, args=(s, r), daemon=True).start()
+
+    def isolate(self, replica):
+        """Nothing to it, nothing from it."""
+        for other in self.replicas:
+            if other is not replica:
+                self.cut(replica, other)
+                self.cut(other, replica)
+
+    def cut(self, sender, receiver):
+        with self._changed:
+            self._cut.add((sender.name, receiver.name))
+
+    def heal(self):
+        with self._changed:
+            self._cut.clear()
+            self._changed.notify_all()
+
+    def close(self):
+        self._closed = True
+        self.heal()
+        for s in self._listeners:
+            with contextlib.suppress(OSError):
+                s.shutdown(socket.SHUT_RDWR)
+            s.close()
+
+    def _accept(self, listener, to):
+        while not self._closed:
+            try:
+                incoming, address = listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._connect, args=(incoming, address[1], to), daemon=True).start()
+
+    def _connect(self, incoming, port, to):
+        sender = _owner_of(port, self.replicas)
+        name = sender.name if sender else None
+        self._pass(name, to.name)
+        try:
+            outgoing = socket.create_connection(("127.0.0.1", to.peer_port), timeout=5)
+        except OSError:
+            incoming.close()
+            return
+        for s in (incoming, outgoing):
+            s.settimeout(None)
+            s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        threading.Thread(target=self._pump, args=(incoming, outgoing, name, to.name), daemon=True).start()
+        self._pump(outgoing, incoming, to.name, name)
+
+    def _pass(self, sender, receiver):
+        with self._changed:
+            self._changed.wait_for(lambda: (sender, receiver) not in self._cut)
+
+    def _pump(self, source, sink, sender, receiver):
+        try:
+            while data := source.recv(65536):
+                self._pass(sender, receiver)
+                sink.sendall(data)
+        except OSError:
+            pass
+        # A process that died is noticed at once; across a cut it is not.
+        self._pass(sender, receiver)
+        for s in (source, sink):
+            with contextlib.suppress(OSError):
+                s.shutdown(socket.SHUT_RDWR)
