@@ -76,6 +76,7 @@ struct json_call *json_call_new(struct exchange *ex)
 	static const struct service_ops ops = { .reply = on_reply, .finish = on_finish, .ready = on_ready };
 	struct json_call *c = mem_zalloc(sizeof(*c));
 	c->gateway = ex->gateway;
+	c->began_ms = c->gateway->now_ms;
 	snprintf(c->client, sizeof(c->client), "%s", ex->connection->address);
 	c->service.ops = &ops;
 	c->service.method = ex->method;

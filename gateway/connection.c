@@ -2,7 +2,8 @@
  *
  * While a request waits for its answer h2o looks at the socket in no way, so an epoll of our own watches every connection for a hang-up: it
  * is itself a descriptor that h2o's loop watches. The client may have closed only its sending side, to read an answer that comes at once; so a
- * hang-up ends a call after a grace. A reset is final, and ends it when it is seen.
+ * hang-up leaves a call a grace, counted from the call's beginning: who has waited for longer does not expect an answer at once, and must not be
+ * given a lock any more. A reset is final, and ends a call when it is seen.
  *
  * h2o knows one time limit, between requests. A tick sees to the others: that a request arrives whole in its time, and that unfinished ones
  * together stay within bounds. To end a connection that h2o reads from, its socket is shut down, and h2o reads the end. */
@@ -48,7 +49,13 @@ void connection_adopt(struct gateway *g, int fd, const char *address)
 
 /* ---- hang-ups ---- */
 
-/* Only notes it: another event of the same batch may be for a connection that acting on this one would close. */
+static bool is_given_up(const struct connection *c)
+{
+	const struct json_call *call = c->exchange ? c->exchange->call : NULL;
+	return call && c->hung_up_ms && c->gateway->now_ms - call->began_ms >= GATEWAY_HANG_UP_GRACE_MS;
+}
+
+/* Closes nothing: another event of the same batch may be for a connection that acting on this one would close. */
 static void on_hang_up(h2o_socket_t *sock, const char *err)
 {
 	struct gateway *g = sock->data;
@@ -63,7 +70,7 @@ static void on_hang_up(h2o_socket_t *sock, const char *err)
 				c->hung_up_ms = g->now_ms;
 			if (c->exchange)
 				c->exchange->req->http1_is_persistent = 0;
-			if (reset && c->exchange && c->exchange->call)
+			if (is_given_up(c) || (reset && c->exchange && c->exchange->call))
 				json_call_cancel(c->exchange->call);
 		}
 	}
@@ -138,12 +145,10 @@ static void refuse(struct connection *c, const char *status, const char *text)
 
 static void tick_waiting(struct connection *c)
 {
-	struct gateway *g = c->gateway;
-	struct json_call *call = c->exchange->call;
 	c->reading_since_ms = 0;
-	if (c->hung_up_ms && call && g->now_ms - c->hung_up_ms >= GATEWAY_HANG_UP_GRACE_MS) {
+	if (is_given_up(c)) {
 		c->exchange->req->http1_is_persistent = 0;
-		json_call_cancel(call);
+		json_call_cancel(c->exchange->call);
 	}
 }
 

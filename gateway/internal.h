@@ -70,7 +70,7 @@ struct json_call {
 	struct gateway *gateway;
 	struct list link; /* gateway.calls */
 	struct exchange *exchange; /* NULL: the client is gone */
-	uint64_t deadline_ms;      /* 0: none */
+	uint64_t began_ms, deadline_ms; /* deadline 0: none */
 	bool canceled, timed_out;
 	struct buf token;
 	char client[GATEWAY_ADDRESS_MAX];
