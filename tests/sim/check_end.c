@@ -101,7 +101,7 @@ static void check_worth(struct world *w)
 		return;
 	CHECK(w, "worth", t->crashes > 0 && t->elections > 1, "%llu crashes, %llu elections: too quiet", (unsigned long long)t->crashes,
 	      (unsigned long long)t->elections);
-	CHECK(w, "worth", w->config.replicas == 1 || (t->partitions > 0 && t->leader_changes > 1), "%llu partitions, %llu changes of the leader: too quiet",
+	CHECK(w, "worth", w->config.replicas == 1 || (t->partitions > 0 && (t->leader_changes > 1 || t->wipes > 0)), "%llu partitions, %llu changes of the leader: too quiet",
 	      (unsigned long long)t->partitions, (unsigned long long)t->leader_changes);
 	CHECK(w, "worth", t->grants > 0 && t->hand_overs > 0 && t->writes > 0 && t->reads > 0 && t->keep_alives > 0,
 	      "%llu grants, %llu hand-overs, %llu writes, %llu reads, %llu keep-alives", (unsigned long long)t->grants,

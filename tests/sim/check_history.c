@@ -208,6 +208,8 @@ static void check_ok(struct world *w, const struct op *o, uint64_t number, const
 		check_order(w, o, rep, false);
 		CHECK(w, "P8", referee_state(w->referee)->compact_revision >= o->at, "compaction to %lld is not there", (long long)o->at);
 		break;
+	case OP_JOIN:
+	case OP_LEAVE: check_order(w, o, rep, rep->succeeded && (o->kind == OP_JOIN || o->token)); break;
 	case OP_LEADER:
 		check_order(w, o, rep, false);
 		check_leader(w, o, rep);

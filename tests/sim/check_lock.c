@@ -173,10 +173,23 @@ static void check_refusal(struct world *w, const struct op *o)
 	w->totals.lock_refusals++;
 }
 
+/* Who is read to be first held the lock at some instant of the call. */
+static void check_first(struct world *w, const struct op *o, const struct reply *rep)
+{
+	const struct lock_history *l = &w->locks[o->key];
+	bool known = rep->kvs == 0;
+
+	for (size_t i = 0; i < l->holds.len; i++)
+		known |= rep->kvs == 1 && l->holds.at[i].token == rep->kv[0].create && l->holds.at[i].gone_at >= o->stepped_at;
+	CHECK(w, "P5", known, "lock%u: client %u reads a first contender that did not hold", o->key, o->client);
+}
+
 void check_lock_answer(struct world *w, struct op *o, enum err e, const struct reply *rep)
 {
 	sim_us waited = w->now - o->stepped_at;
 
+	if (o->kind == OP_FIRST && !e)
+		check_first(w, o, rep);
 	if (o->kind != OP_LOCK && o->kind != OP_CAMPAIGN)
 		return;
 	if (!e)

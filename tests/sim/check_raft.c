@@ -62,11 +62,10 @@ void check_taken(struct replica *r, const struct core_write *wr)
 
 static bool has_durably(const struct replica *r, raft_index index, raft_term term)
 {
-	const struct raft_entry *e = dlog_at(&r->disk.log, index);
+	raft_index snapshot = r->wiped ? r->lost_snapshot : r->disk.snapshot ? r->disk.snapshot->id.index : 0;
+	const struct raft_entry *e = dlog_at(r->wiped ? &r->lost : &r->disk.log, index);
 
-	if (r->wiped)
-		return false;
-	return e ? e->term == term : r->disk.snapshot && r->disk.snapshot->id.index >= index;
+	return e ? e->term == term : snapshot >= index;
 }
 
 static void newly_committed(struct replica *r, struct raft_entry *e)

@@ -126,7 +126,7 @@ static void created(struct watcher *x, struct watch_spec *s, const struct told *
 	s->created = true;
 	if (s->asked == 0) {
 		/* From now: from a now that is not past, unless no quorum could be had in the time of a request. */
-		CHECK(x->w, "P5", t->header >= s->floor || x->w->now - s->asked_at > 6 * SIM_SECOND,
+		CHECK(x->w, "P5", t->header >= s->floor || x->w->now - s->asked_at > x->w->config.request_timeout_ms * SIM_MS * 9 / 10,
 		      "watcher %u starts from revision %lld, another call was told %lld before it asked", x->id, (long long)t->header,
 		      (long long)s->floor);
 		s->next = t->header + 1;

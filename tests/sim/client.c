@@ -61,6 +61,7 @@ void client_adopt_session(struct client *c, lease_id lease, int64_t ttl, sim_us 
 {
 	c->lease = lease;
 	c->ttl = ttl;
+	c->plain_session = ttl < 60 && rng_chance(&c->rng, 200000);
 	c->valid_until = 0;
 	c->silent = c->draining ? rng_chance(&c->rng, 500000) && ttl < 60 : rng_chance(&c->rng, 80000) && ttl < 60;
 	c->gives_up = c->draining && !c->silent;
@@ -218,7 +219,9 @@ static void elsewhere(struct client *c, uint32_t per_million)
 static void dispatch(struct client *c, struct op *o, enum err e, struct slice reply)
 {
 	switch ((enum op_slot)o->slot) {
-	case SLOT_KV: client_kv_answer(c, o, e, reply); break;
+	case SLOT_KV:
+	case SLOT_KV_2:
+	case SLOT_KV_3: client_kv_answer(c, o, e, reply); break;
 	case SLOT_LOCK: client_lock_answer(c, o, e, reply); break;
 	case SLOT_LEASE:
 	case SLOT_KEEP_ALIVE: session_answer(c, o, e, reply); break;

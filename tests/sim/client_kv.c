@@ -1,4 +1,4 @@
-/* client_kv.c: reads and writes of plain keys, one at a time a client. */
+/* client_kv.c: reads and writes of plain keys, one at a time a client, or in some runs up to three. */
 #include "sim.h"
 
 static enum op_kind draw_kind(struct client *c)
@@ -65,17 +65,23 @@ static void fill(struct client *c, struct op *o)
 	}
 }
 
-void client_kv_step(struct client *c)
+static void ask(struct client *c, enum op_slot slot)
 {
 	uint64_t n;
-	struct op *o;
+	struct op *o = op_new(c, draw_kind(c), slot, &n);
 
-	if (c->slot[SLOT_KV] || c->draining)
-		return;
-	o = op_new(c, draw_kind(c), SLOT_KV, &n);
 	o->key = o->key2 = draw_key(c);
 	fill(c, o);
 	op_send(c, n);
+}
+
+void client_kv_step(struct client *c)
+{
+	if (c->draining)
+		return;
+	for (uint32_t i = 0; i < c->w->config.kv_slots; i++)
+		if (!c->slot[SLOT_KV + i])
+			ask(c, (enum op_slot)(SLOT_KV + i));
 }
 
 void client_kv_answer(struct client *c, struct op *o, enum err e, struct slice bytes)

@@ -19,7 +19,19 @@ static void draw_wait(struct client *c, struct op *o)
 	}
 }
 
-static void ask(struct client *c)
+static void recipe(struct client *c, enum op_kind kind)
+{
+	uint64_t n;
+	struct op *o = op_new(c, kind, SLOT_LOCK, &n);
+
+	c->w->totals.recipes += kind == OP_JOIN;
+	o->key = c->lock;
+	o->lease = c->lease;
+	o->token = kind == OP_LEAVE ? c->token : 0;
+	op_send(c, n);
+}
+
+static void ask_service(struct client *c)
 {
 	uint64_t n;
 	struct op *o = op_new(c, is_election(c->w, c->lock) ? OP_CAMPAIGN : OP_LOCK, SLOT_LOCK, &n);
@@ -34,10 +46,23 @@ static void ask(struct client *c)
 	op_send(c, n);
 }
 
+static void ask(struct client *c)
+{
+	if (c->plain) {
+		c->hold = HOLD_WAITING;
+		c->again = false;
+		c->token = 0;
+		recipe(c, OP_JOIN);
+		return;
+	}
+	ask_service(c);
+}
+
 static void want(struct client *c)
 {
 	c->lock = (uint8_t)rng_below(&c->rng, c->w->config.locks);
-	c->mode = !is_election(c->w, c->lock) && c->lock % 2 && rng_chance(&c->rng, 600000) ? LOCK_SHARED : LOCK_EXCLUSIVE;
+	c->plain = c->plain_session && !is_election(c->w, c->lock);
+	c->mode = !c->plain && !is_election(c->w, c->lock) && c->lock % 2 && rng_chance(&c->rng, 600000) ? LOCK_SHARED : LOCK_EXCLUSIVE;
 	ask(c);
 }
 
@@ -45,11 +70,12 @@ static void want(struct client *c)
 static void want_without_lease(struct client *c)
 {
 	c->lock = 0;
+	c->plain = false;
 	c->mode = LOCK_EXCLUSIVE;
 	ask(c);
 }
 
-static void let_go(struct client *c)
+static void let_go_service(struct client *c)
 {
 	uint64_t n;
 	struct op *o = op_new(c, is_election(c->w, c->lock) ? OP_RESIGN : OP_UNLOCK, SLOT_LOCK, &n);
@@ -61,6 +87,17 @@ static void let_go(struct client *c)
 	if (c->token && (o->kind == OP_RESIGN || rng_chance(&c->rng, 700000)))
 		o->token = c->token;
 	op_send(c, n);
+}
+
+static void let_go(struct client *c)
+{
+	if (c->plain) {
+		client_stop_believing(c);
+		c->hold = HOLD_LEAVING;
+		recipe(c, OP_LEAVE);
+		return;
+	}
+	let_go_service(c);
 }
 
 static void proclaim(struct client *c)
@@ -82,7 +119,7 @@ static void held_step(struct client *c)
 		let_go(c);
 	} else if (is_election(c->w, c->lock) && rng_chance(&c->rng, 150000)) {
 		proclaim(c);
-	} else if (rng_chance(&c->rng, 10000)) {
+	} else if (!c->plain && rng_chance(&c->rng, 10000)) {
 		client_stop_believing(c);
 		ask(c);
 	}
@@ -91,6 +128,15 @@ static void held_step(struct client *c)
 /* A call that waits is given up: the cell forgets its place, so the client may too. */
 static void give_up_waiting(struct client *c)
 {
+	if (c->plain) {
+		if (c->slot[SLOT_LOCK])
+			return;
+		if (rng_chance(&c->rng, c->draining ? 50000 : 15000))
+			let_go(c);
+		else
+			recipe(c, c->token ? OP_FIRST : OP_JOIN);
+		return;
+	}
 	if (!c->slot[SLOT_LOCK] || !rng_chance(&c->rng, c->draining ? 30000 : 15000))
 		return;
 	op_close(c, c->slot[SLOT_LOCK], true);
@@ -138,6 +184,24 @@ static void granted(struct client *c, const struct op *o, const struct reply *re
 	check_believe(c);
 }
 
+/* Created now, or before: its create_revision is the token. Then: is it first? */
+static void recipe_answer(struct client *c, const struct op *o, enum err e, struct reply *rep)
+{
+	if (e == ERR_LEASE_NOT_FOUND) {
+		client_lose_session(c);
+	} else if (e || c->hold != HOLD_WAITING) {
+		return; /* again, by and by */
+	} else if (o->kind == OP_JOIN) {
+		c->token = rep->succeeded ? rep->header : rep->kvs ? rep->kv[0].create : 0;
+	} else if (rep->kvs == 1 && rep->kv[0].create == c->token) {
+		rep->lease = rep->kv[0].lease;
+		rep->token = c->token;
+		granted(c, o, rep);
+	} else if (rep->kvs == 0 || rep->kv[0].create > c->token) {
+		c->token = 0; /* gone: from the beginning */
+	}
+}
+
 static void not_granted(struct client *c, const struct op *o, enum err e)
 {
 	c->hold = HOLD_NONE;
@@ -174,6 +238,8 @@ void client_lock_answer(struct client *c, struct op *o, enum err e, struct slice
 		else
 			granted(c, o, &rep);
 		break;
+	case OP_JOIN:
+	case OP_FIRST: recipe_answer(c, o, e, &rep); break;
 	case OP_PROCLAIM:
 		if (e == ERR_ELECTION_NOT_LEADER)
 			let_go(c);

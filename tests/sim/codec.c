@@ -6,7 +6,7 @@
 #include "core/wire.h"
 
 const char *const op_names[OP_KIND_COUNT] = { "put", "delete", "get", "get serializable", "range", "cas", "compact", "grant", "revoke", "keep-alive", "ttl",
-					       "lock", "unlock", "campaign", "proclaim", "resign", "leader" };
+					       "lock", "unlock", "campaign", "proclaim", "resign", "leader", "join", "first", "leave" };
 
 void key_text(uint32_t key, char ret[8])
 {
@@ -102,6 +102,45 @@ static void pack_leader_key(const struct op *o, const char *lock, struct buf *b)
 	buf_free(&key);
 }
 
+/* etcd's recipe. JOIN: if the key is not there, put it with the lease; else get it. LEAVE: if it is of that create_revision, delete it. */
+static void pack_recipe(const struct op *o, struct slice key, struct buf *b)
+{
+	size_t mark = pbw_open(b, 1), inner;
+
+	pbw_u64(b, 2, 1); /* CREATE */
+	pbw_bytes(b, 3, key);
+	pbw_u64_always(b, 5, (uint64_t)o->token);
+	pbw_close(b, mark);
+	mark = pbw_open(b, 2);
+	inner = pbw_open(b, o->kind == OP_JOIN ? 2 : 3);
+	pbw_bytes(b, 1, key);
+	if (o->kind == OP_JOIN)
+		pbw_i64(b, 3, o->lease);
+	pbw_close(b, inner);
+	pbw_close(b, mark);
+	if (o->kind != OP_JOIN)
+		return;
+	mark = pbw_open(b, 3);
+	inner = pbw_open(b, 1);
+	pbw_bytes(b, 1, key);
+	pbw_close(b, inner);
+	pbw_close(b, mark);
+}
+
+/* Who is first in the queue: the contender with the lowest create_revision. */
+static void pack_first(const char *lock, struct buf *b)
+{
+	char key[12];
+
+	snprintf(key, sizeof key, "%s/", lock);
+	pbw_bytes(b, 1, slice_of_str(key));
+	snprintf(key, sizeof key, "%s0", lock);
+	pbw_bytes(b, 2, slice_of_str(key));
+	pbw_i64(b, 3, 1);
+	pbw_u64(b, 5, 1); /* ASCEND */
+	pbw_u64(b, 6, 2); /* by CREATE */
+}
+
 static void pack_lock_kind(struct world *w, const struct op *o, uint64_t number, struct buf *b)
 {
 	struct buf scratch = { 0 };
@@ -130,6 +169,12 @@ static void pack_lock_kind(struct world *w, const struct op *o, uint64_t number,
 		pbw_bytes(b, 2, value_of(w, number, &scratch));
 		break;
 	case OP_RESIGN: pack_leader_key(o, lock, b); break;
+	case OP_JOIN:
+	case OP_LEAVE:
+		lock_key(slice_of_str(lock), o->lease, &scratch);
+		pack_recipe(o, buf_view(&scratch), b);
+		break;
+	case OP_FIRST: pack_first(lock, b); break;
 	default: pbw_bytes(b, 1, slice_of_str(lock)); break;
 	}
 	buf_free(&scratch);
@@ -179,7 +224,7 @@ enum method_id op_method(const struct op *o)
 	static const enum method_id methods[OP_KIND_COUNT] = {
 		METHOD_KV_PUT, METHOD_KV_DELETE_RANGE, METHOD_KV_RANGE, METHOD_KV_RANGE, METHOD_KV_RANGE, METHOD_KV_TXN, METHOD_KV_COMPACT,
 		METHOD_LEASE_GRANT, METHOD_LEASE_REVOKE, METHOD_LEASE_KEEP_ALIVE, METHOD_LEASE_TIME_TO_LIVE, METHOD_LOCK_LOCK, METHOD_LOCK_UNLOCK,
-		METHOD_ELECTION_CAMPAIGN, METHOD_ELECTION_PROCLAIM, METHOD_ELECTION_RESIGN, METHOD_ELECTION_LEADER };
+		METHOD_ELECTION_CAMPAIGN, METHOD_ELECTION_PROCLAIM, METHOD_ELECTION_RESIGN, METHOD_ELECTION_LEADER, METHOD_KV_TXN, METHOD_KV_RANGE, METHOD_KV_TXN };
 
 	return methods[o->kind];
 }
@@ -266,6 +311,8 @@ static void parse_field(const struct op *o, struct wire *w, struct reply *ret)
 		}
 		break;
 	case OP_CAS:
+	case OP_JOIN:
+	case OP_LEAVE:
 		if (w->field == 2)
 			ret->succeeded = wire_u64(w) != 0;
 		else
@@ -314,7 +361,7 @@ void parse_reply(const struct op *o, struct slice bytes, struct reply *ret)
 			ret->header = (revision)wire_find_u64(wire_bytes(&w), 3, 0);
 			continue;
 		}
-		if (o->kind == OP_GET || o->kind == OP_GET_SERIALIZABLE || o->kind == OP_RANGE) {
+		if (o->kind == OP_GET || o->kind == OP_GET_SERIALIZABLE || o->kind == OP_RANGE || o->kind == OP_FIRST) {
 			if (w.field == 2)
 				add_kv(ret, wire_bytes(&w));
 			else if (w.field == 4)

@@ -138,8 +138,8 @@ static void print_totals(const struct run *run)
 	       N(elections), N(leader_changes), N(entries), N(snapshots), N(installs), N(chunks), N(anew), N(compactions));
 	printf("TOTAL clients: %llu requests, %llu acknowledged writes, %llu reads, %llu keep-alives, %llu outcomes unknown, %llu cancels\n", N(requests),
 	       N(writes), N(reads), N(keep_alives), N(unknown), N(cancels));
-	printf("TOTAL locks: %llu grants told, %llu hand-overs, %llu refusals, %llu campaigns, %llu leases ended by time\n", N(grants), N(hand_overs),
-	       N(lock_refusals), N(campaigns), N(lease_ends));
+	printf("TOTAL locks: %llu grants told, %llu hand-overs, %llu refusals, %llu campaigns, %llu by etcd's recipe, %llu leases ended by time\n", N(grants),
+	       N(hand_overs), N(lock_refusals), N(campaigns), N(recipes), N(lease_ends));
 	printf("TOTAL watches: %llu events told, %llu cancelled by compaction\n", N(watch_events), N(watch_cancels));
 	printf("COUNT %llu %llu\n", N(seeds), N(failed));
 }

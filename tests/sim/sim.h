@@ -189,6 +189,8 @@ struct replica {
 
 	struct disk disk;
 	struct snap snap;
+	struct dlog lost; /* what was on the disk that was exchanged: it was there when it was acknowledged */
+	raft_index lost_snapshot;
 
 	/* for the checks */
 	struct dlog log;          /* as the core has it: the disk's, with all that is queued */
@@ -245,11 +247,13 @@ void faults_heal(struct world *w);
 
 enum op_kind {
 	OP_PUT, OP_DELETE, OP_GET, OP_GET_SERIALIZABLE, OP_RANGE, OP_CAS, OP_COMPACT, OP_GRANT, OP_REVOKE, OP_KEEP_ALIVE, OP_TTL, OP_LOCK, OP_UNLOCK,
-	OP_CAMPAIGN, OP_PROCLAIM, OP_RESIGN, OP_LEADER, OP_KIND_COUNT
+	OP_CAMPAIGN, OP_PROCLAIM, OP_RESIGN, OP_LEADER,
+	OP_JOIN, OP_FIRST, OP_LEAVE, /* etcd's own recipe: create the key, look who is first, delete it */
+	OP_KIND_COUNT
 };
 extern const char *const op_names[OP_KIND_COUNT];
 
-enum op_slot { SLOT_KV, SLOT_LOCK, SLOT_LEASE, SLOT_KEEP_ALIVE, SLOT_COUNT };
+enum op_slot { SLOT_KV, SLOT_KV_2, SLOT_KV_3, SLOT_LOCK, SLOT_LEASE, SLOT_KEEP_ALIVE, SLOT_COUNT };
 
 /* One request. Its number is its place in world.ops plus one: also the core's tag, and what its value says. */
 struct op {
@@ -302,6 +306,8 @@ struct client {
 	/* lock */
 	enum hold_state hold;
 	uint8_t lock, mode;
+	bool plain_session;   /* this session goes by etcd's recipe, with plain reads and writes: never both ways with one lease */
+	bool plain;           /* and so does the lock in hand (elections do not) */
 	int64_t token;
 	sim_us hold_until;
 	bool believes;        /* listed as holder */
@@ -503,7 +509,7 @@ struct totals {
 	uint64_t seeds, failed, sim_us, events;
 	uint64_t elections, leader_changes, crashes, partitions, pauses, stalls, slow_links, lost_packets, packets;
 	uint64_t grants, hand_overs, lease_ends, snapshots, installs, chunks, writes, reads, keep_alives, anew, unknown, requests, lock_refusals;
-	uint64_t client_freezes, cancels, entries, campaigns, batches, compactions, watch_events, watch_cancels, transfers, wipes;
+	uint64_t client_freezes, cancels, entries, campaigns, batches, compactions, recipes, watch_events, watch_cancels, transfers, wipes;
 };
 
 struct sim_options {
@@ -525,7 +531,7 @@ struct config { /* drawn from the seed */
 	uint32_t auto_compact_ms;
 	uint32_t big_values;   /* per million of puts */
 	uint32_t client_loss;
-	uint32_t max_pending, max_waiters;
+	uint32_t max_pending, max_waiters, kv_slots, request_timeout_ms;
 	uint32_t log_memory, append_bytes, inflight;
 	bool equal_clocks, wipes;
 	uint64_t auto_compact_revisions;

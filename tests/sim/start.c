@@ -55,7 +55,7 @@ struct core_config world_core_config(struct replica *r)
 		.snapshot_keep = cf->snapshot_keep,
 		.max_txn_ops = 128,
 		.max_request_bytes = 1536 * 1024,
-		.request_timeout_ms = 7000,
+		.request_timeout_ms = cf->request_timeout_ms,
 		.max_pending = cf->max_pending,
 		.max_waiters = cf->max_waiters,
 		.quota_bytes = 64 << 20,
@@ -210,7 +210,9 @@ void replica_wipe(struct replica *r)
 	r->data_dir_id = rng_next(&r->w->rng) | 1;
 	r->boot = 0;
 	d->hard = (struct raft_hard_state){ 0 };
-	dlog_clear(&d->log, 1);
+	r->lost = d->log;
+	r->lost_snapshot = d->snapshot ? d->snapshot->id.index : 0;
+	d->log = (struct dlog){ .first = 1 };
 	snapshot_file_unref(d->snapshot);
 	d->snapshot = NULL;
 }
@@ -223,6 +225,8 @@ void replica_deinit(struct replica *r)
 	snap_crash(r);
 	dlog_clear(&r->disk.log, 1);
 	dlog_clear(&r->log, 1);
+	dlog_clear(&r->lost, 1);
+	free(r->lost.at);
 	snapshot_file_unref(r->disk.snapshot);
 	free(r->disk.log.at);
 	free(r->log.at);

@@ -36,6 +36,8 @@ static void draw_config(struct world *w)
 	cf->inflight = rng_chance(r, 300000) ? (uint32_t)rng_between(r, 1, 6) : 0;
 	cf->auto_compact_revisions = rng_chance(r, 150000) ? rng_between(r, 20, 300) : 0;
 	cf->wipes = rng_chance(r, 150000);
+	cf->kv_slots = rng_chance(r, 200000) ? 3 : 1;
+	cf->request_timeout_ms = rng_chance(r, 300000) ? (uint32_t)rng_between(r, 800, 5000) : 7000;
 	cf->equal_clocks = rng_chance(r, 200000);
 }
 
