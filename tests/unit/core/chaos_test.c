@@ -16,6 +16,7 @@
 #include "base/rng.h"
 #include "etcd/rpc.pb-c.h"
 #include "support/mini_cell.h"
+#include "support/scale.h"
 
 enum { CLIENTS = 8, LOCKS = 3, TTL_S = 4, STORY_MS = 40000 };
 
@@ -493,7 +494,7 @@ END_TEST
 int main(void)
 {
 	const char *env = getenv("CHAOS_SEEDS"), *from = getenv("CHAOS_FROM");
-	int seeds = env ? atoi(env) : 12, first = from ? atoi(from) : 0;
+	int seeds = env ? atoi(env) : (int)test_scaled(12), first = from ? atoi(from) : 0;
 	Suite *s = suite_create("chaos");
 	TCase *t = tcase_create("chaos");
 	SRunner *sr;

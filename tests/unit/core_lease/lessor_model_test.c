@@ -7,6 +7,7 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
+#include "support/scale.h"
 
 enum { LEASES = 40, KEYS = 12, STEPS = 4000, SEEDS = 20 };
 
@@ -250,7 +251,7 @@ int main(void)
 	SRunner *r;
 	int failed;
 
-	tcase_add_loop_test(t, lessor_model__does_what_a_list_would_do, 0, SEEDS);
+	tcase_add_loop_test(t, lessor_model__does_what_a_list_would_do, 0, (int)test_scaled(SEEDS));
 	tcase_set_timeout(t, 120);
 	suite_add_tcase(s, t);
 	r = srunner_create(s);

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "fixture.h"
+#include "support/scale.h"
 
 enum { NAMES = 3, LEASES = 9, KEYS = NAMES * LEASES * 2, STEPS = 3000, SEEDS = 20 };
 
@@ -242,7 +243,7 @@ int main(void)
 	SRunner *r;
 	int failed;
 
-	tcase_add_loop_test(t, locks_model__does_what_a_list_would_do, 0, SEEDS);
+	tcase_add_loop_test(t, locks_model__does_what_a_list_would_do, 0, (int)test_scaled(SEEDS));
 	tcase_set_timeout(t, 120);
 	suite_add_tcase(s, t);
 	r = srunner_create(s);

@@ -17,6 +17,7 @@
 #include "base/mem.h"
 #include "cell.h"
 #include "holdfast/internal.pb-c.h"
+#include "support/scale.h"
 
 enum { SEEDS_DEFAULT = 3000, LIVE_LIMIT_MS = 60000 };
 
@@ -484,7 +485,7 @@ static unsigned long long number(const char *text)
 
 int main(int argc, char **argv)
 {
-	unsigned long long from = 1, count = SEEDS_DEFAULT;
+	unsigned long long from = 1, count = test_scaled(SEEDS_DEFAULT);
 	struct sums sums = { 0 };
 	bool trace = false;
 

@@ -5,6 +5,7 @@
 #include "base/rng.h"
 #include "core/tree/tree.h"
 #include "note.h"
+#include "support/scale.h"
 
 static struct slice key_be(uint64_t n, uint8_t bytes[8])
 {
@@ -384,7 +385,7 @@ int main(void)
 	tcase_add_test(tc, tree__a_change_beside_a_view_copies_one_path_only);
 	tcase_add_test(tc, tree__rising_keys_fill_its_leaves);
 	tcase_add_test(tc, tree__same_content_same_hash_whatever_the_way);
-	tcase_add_loop_test(tc, tree__a_random_walk_agrees_with_an_array, 0, 12);
+	tcase_add_loop_test(tc, tree__a_random_walk_agrees_with_an_array, 0, (int)test_scaled(12));
 	suite_add_tcase(s, tc);
 	srunner_run_all(sr, CK_NORMAL);
 	failed = srunner_ntests_failed(sr);

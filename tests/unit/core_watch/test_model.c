@@ -5,6 +5,7 @@
  * name no revision that has an event in store for it. In the end all streams are read to their end, and everybody must have everything. */
 #include <stdio.h>
 
+#include "support/scale.h"
 #include "world.h"
 
 #include "base/rng.h"
@@ -371,7 +372,7 @@ int main(void)
 	int failed;
 
 	tcase_set_timeout(tc, 60);
-	tcase_add_loop_test(tc, model__everybody_gets_everything_once_and_in_order, 0, 60);
+	tcase_add_loop_test(tc, model__everybody_gets_everything_once_and_in_order, 0, (int)test_scaled(60));
 	suite_add_tcase(s, tc);
 	r = srunner_create(s);
 	srunner_run_all(r, CK_ENV);
