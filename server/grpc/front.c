@@ -145,22 +145,31 @@ static void outbox_deinit(struct outbox *o)
 
 /* ---- threads ---- */
 
-static void *queue_main(void *arg)
+static void in_ms(uint64_t ms, struct timespec *ret)
+{
+	clock_gettime(CLOCK_MONOTONIC, ret);
+	ret->tv_nsec += (long)(ms % 1000) * 1000000;
+	ret->tv_sec += (time_t)(ms / 1000) + ret->tv_nsec / 1000000000;
+	ret->tv_nsec %= 1000000000;
+}
+
+/* The service's clock. */
+static void *tick_main(void *arg)
 {
 	struct grpc_front *f = arg;
-	uint64_t ticked = now_ms();
-	gpr_timespec deadline = rpc_in_ms(TICK_MS);
-	for (unsigned n = 0;; n++) {
-		enum rpc_ran ran = rpc_run(f->cq, deadline);
-		if (ran == RPC_SHUTDOWN)
-			return NULL;
-		/* A busy queue never times out. */
-		if (ran == RPC_TIMEOUT || (n % 256 == 0 && now_ms() - ticked >= TICK_MS)) {
-			ticked = now_ms();
-			service_tick(f->config.service, ticked);
-			deadline = rpc_in_ms(TICK_MS);
-		}
+	struct timespec until;
+	pthread_mutex_lock(&f->mu);
+	while (!f->tick_stop) {
+		in_ms(TICK_MS, &until);
+		pthread_cond_timedwait(&f->ticks, &f->mu, &until);
+		if (f->tick_stop)
+			break;
+		pthread_mutex_unlock(&f->mu);
+		service_tick(f->config.service, now_ms());
+		pthread_mutex_lock(&f->mu);
 	}
+	pthread_mutex_unlock(&f->mu);
+	return NULL;
 }
 
 /* ---- start ---- */
@@ -218,10 +227,13 @@ struct grpc_front *grpc_front_new(const struct grpc_front_config *config)
 	pthread_condattr_init(&attr);
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
 	pthread_cond_init(&f->quiet, &attr);
+	pthread_cond_init(&f->ticks, &attr);
 	pthread_condattr_destroy(&attr);
 	addresses_init(&f->addresses);
 	f->down_tag.fn = on_down;
-	f->cq = grpc_completion_queue_create_for_next(NULL);
+	if (!config->queue)
+		f->own_queue = rpc_queue_new(FRONT_THREADS, "grpc");
+	f->cq = rpc_queue_cq(config->queue ? config->queue : f->own_queue);
 	f->creds = grpc_insecure_server_credentials_create();
 	f->server = make_server(config);
 	grpc_server_register_completion_queue(f->server, f->cq, NULL);
@@ -229,8 +241,7 @@ struct grpc_front *grpc_front_new(const struct grpc_front_config *config)
 	outbox_init(&f->outbox, f->cq);
 	for (int i = 0; i < ARMED; i++)
 		front_arm(f);
-	for (int i = 0; i < FRONT_THREADS; i++)
-		ASSERT(pthread_create(&f->threads[i], NULL, queue_main, f) == 0);
+	ASSERT(pthread_create(&f->tick_thread, NULL, tick_main, f) == 0);
 	return f;
 }
 
@@ -251,12 +262,7 @@ static bool wait_quiet(struct grpc_front *f, uint64_t ms)
 {
 	struct timespec until;
 	bool quiet;
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	if (ms != UINT64_MAX) {
-		until.tv_nsec += (long)(ms % 1000) * 1000000;
-		until.tv_sec += (time_t)(ms / 1000) + until.tv_nsec / 1000000000;
-		until.tv_nsec %= 1000000000;
-	}
+	in_ms(ms == UINT64_MAX ? 0 : ms, &until);
 	pthread_mutex_lock(&f->mu);
 	while (!(quiet = f->down && f->open_len == 0)) {
 		if (ms == UINT64_MAX)
@@ -292,12 +298,8 @@ static void cancel_all(struct grpc_front *f)
 	free(all);
 }
 
-void grpc_front_stop(struct grpc_front *f, uint64_t grace_ms)
+static void end_calls(struct grpc_front *f, uint64_t grace_ms)
 {
-	pthread_mutex_lock(&f->adopt_mu);
-	f->closed = true;
-	pthread_mutex_unlock(&f->adopt_mu);
-	grpc_server_shutdown_and_notify(f->server, f->cq, &f->down_tag);
 	if (wait_quiet(f, grace_ms))
 		return;
 	cancel_all(f);
@@ -305,6 +307,20 @@ void grpc_front_stop(struct grpc_front *f, uint64_t grace_ms)
 		return;
 	grpc_server_cancel_all_calls(f->server);
 	wait_quiet(f, UINT64_MAX);
+}
+
+void grpc_front_stop(struct grpc_front *f, uint64_t grace_ms)
+{
+	pthread_mutex_lock(&f->adopt_mu);
+	f->closed = true;
+	pthread_mutex_unlock(&f->adopt_mu);
+	grpc_server_shutdown_and_notify(f->server, f->cq, &f->down_tag);
+	end_calls(f, grace_ms);
+	pthread_mutex_lock(&f->mu);
+	f->tick_stop = true;
+	pthread_cond_signal(&f->ticks);
+	pthread_mutex_unlock(&f->mu);
+	pthread_join(f->tick_thread, NULL);
 }
 
 void grpc_front_free(struct grpc_front *f)
@@ -316,14 +332,14 @@ void grpc_front_free(struct grpc_front *f)
 	grpc_server_destroy(f->server);
 	grpc_server_credentials_release(f->creds);
 	outbox_deinit(&f->outbox);
-	grpc_completion_queue_shutdown(f->cq);
-	for (int i = 0; i < FRONT_THREADS; i++)
-		pthread_join(f->threads[i], NULL);
-	grpc_completion_queue_destroy(f->cq);
+	if (f->own_queue)
+		rpc_queue_stop(f->own_queue, false);
+	rpc_queue_free(f->own_queue);
 	while ((it = list_pop_front(&f->free)))
 		front_call_free(CONTAINER_OF(it, struct call, link));
 	addresses_deinit(&f->addresses);
 	pthread_cond_destroy(&f->quiet);
+	pthread_cond_destroy(&f->ticks);
 	pthread_mutex_destroy(&f->mu);
 	pthread_mutex_destroy(&f->adopt_mu);
 	grpc_shutdown();

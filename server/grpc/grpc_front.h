@@ -10,6 +10,7 @@
 struct grpc_front;
 
 struct grpc_front_config {
+	struct rpc_queue *queue;          /* borrowed; to be stopped after grpc_front_stop and before grpc_front_free. NULL: one of its own */
 	struct service *service;
 	uint32_t max_concurrent_streams;
 	uint32_t max_request_bytes;       /* the transport takes 512 KiB more, so that etcd's own error can be given */

@@ -44,7 +44,8 @@ struct grpc_front {
 	grpc_completion_queue *cq;
 	grpc_server *server;
 	grpc_server_credentials *creds;
-	pthread_t threads[FRONT_THREADS];
+	struct rpc_queue *own_queue; /* NULL: it is shared */
+	pthread_t tick_thread;
 	struct addresses addresses;
 	struct outbox outbox;
 	struct rpc_tag down_tag; /* the server has shut down */
@@ -53,6 +54,8 @@ struct grpc_front {
 	bool closed;              /* guarded by adopt_mu */
 
 	pthread_mutex_t mu;
+	pthread_cond_t ticks; /* the tick thread is to end */
+	bool tick_stop;
 	pthread_cond_t quiet; /* a call ended, or the server went down */
 	/* guarded by mu */
 	struct list open, free; /* struct call.link */

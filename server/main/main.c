@@ -25,10 +25,12 @@
 #include "net/acceptor.h"
 #include "net/peers.h"
 #include "node/node.h"
+#include "rpc/rpc.h"
 #include "options.h"
 #include "version.h"
 
 #define STOP_GRACE_MS 500
+#define GRPC_THREADS 2
 #define EXIT_USAGE 2
 
 struct server {
@@ -37,6 +39,7 @@ struct server {
 	struct storage *storage;
 	struct node *node;
 	struct peers *peers;
+	struct rpc_queue *queue; /* of all gRPC: clients and peers */
 	struct service *service;
 	struct grpc_front *grpc;
 	struct gateway *gateway;
@@ -195,6 +198,7 @@ static enum err start_fronts(struct server *s, struct errmsg *em)
 	struct acceptor_sinks sinks = { s, on_http2, on_http1 };
 	s->service = service_new(s->node, &limits);
 	s->grpc = grpc_front_new(&(struct grpc_front_config){
+		.queue = s->queue,
 		.service = s->service,
 		.max_concurrent_streams = (uint32_t)o->max_concurrent_streams,
 		.max_request_bytes = limits.max_request_bytes,
@@ -234,7 +238,8 @@ static enum err start(struct server *s, struct errmsg *em)
 	e = start_node(s, em);
 	if (e)
 		return e;
-	s->peers = peers_new(id.self, &pc);
+	s->queue = rpc_queue_new(GRPC_THREADS, "grpc");
+	s->peers = peers_new(id.self, &pc, s->queue);
 	e = peers_listen(s->peers, (const char *const *)o->listen_peer.urls, o->listen_peer.len, em);
 	if (e)
 		return e;
@@ -261,6 +266,8 @@ static void stop(struct server *s)
 		node_stop(s->node);
 	if (s->peers)
 		peers_stop(s->peers);
+	if (s->queue)
+		rpc_queue_stop(s->queue, s->peers && peers_left_behind(s->peers));
 	acceptor_free(s->acceptor);
 	if (s->gateway)
 		gateway_free(s->gateway);
@@ -271,6 +278,7 @@ static void stop(struct server *s)
 	node_free(s->node);
 	if (s->peers)
 		peers_free(s->peers);
+	rpc_queue_free(s->queue);
 	storage_close(s->storage);
 	state_deinit(&s->initial);
 	options_free(&s->options);

@@ -1,10 +1,11 @@
 /* internal.h: what the files of peers share.
  *
- * One thread, the queue's, does all that concerns gRPC: it owns every field that does not say otherwise. Other threads put messages into outboxes and change the
- * list of links, under mu, and post the wake tag; mu is never held while gRPC or a callback runs.
+ * What concerns gRPC is done by the tags, which run on the queue's threads, and by the clock's thread, one at a time, under `work`: it guards every field that does
+ * not say otherwise. Other threads put messages into outboxes and change the list of links, under mu (taken after work, never before), and post the wake tag; mu is
+ * never held while gRPC or a callback runs.
  *
- *   (N1) ops is the number of tags that gRPC has of us, but for the wake tag; the queue is shut down when it is 0 and nobody can post the wake tag.
- *   (N2) only the queue's thread frees a link, so a link that it found under mu stays valid for it afterwards. */
+ *   (N1) ops is the number of tags that gRPC has of us, but for the wake tag; we are done when it is 0 and nobody can post the wake tag.
+ *   (N2) links are freed under work, so one that was found under mu stays valid as long as work is held. */
 #ifndef HOLDFAST_NET_INTERNAL_H
 #define HOLDFAST_NET_INTERNAL_H
 
@@ -40,7 +41,7 @@ struct link {
 	bool open;            /* its outbox may grow to the larger bound */
 	bool ready;           /* open and nothing under way: who puts a message must wake the thread */
 
-	/* the queue's thread */
+	/* under work */
 	struct dial *dial;    /* the stream, or the attempt at one; NULL: waits for due_ms */
 	uint64_t due_ms;
 	size_t target;        /* index of the one tried, or to be tried next */
@@ -55,9 +56,13 @@ struct peers {
 	char self_text[24]; /* decimal, for metadata */
 	struct peers_callbacks cb;
 	struct acceptor *acceptor; /* NULL before peers_listen; its thread hands descriptors to `server` */
-	pthread_t thread;
+	pthread_t thread;          /* the clock's */
 	bool running;              /* the owner's thread */
+	pthread_mutex_t work;
+	pthread_cond_t clock_wake; /* something is due earlier than the clock knows, or the end goes on */
+	uint64_t clock_at_ms;      /* when the clock looks again */
 
+	struct rpc_queue *own_queue; /* NULL: it is shared */
 	grpc_completion_queue *cq;
 	grpc_server *server;
 	grpc_server_credentials *server_creds;
@@ -72,7 +77,7 @@ struct peers {
 	size_t links_len;
 	bool stopping;
 
-	/* the queue's thread */
+	/* under work */
 	size_t ops;
 	uint64_t next_due_ms; /* no link that waits is due before; UINT64_MAX: none waits */
 	bool ending;          /* it has seen `stopping` */
@@ -89,6 +94,9 @@ struct peers {
 };
 
 uint64_t peers_now_ms(void);
+/* Around all that a tag does. */
+void peers_enter(struct peers *p);
+void peers_leave(struct peers *p);
 void peers_wake(struct peers *p); /* any thread */
 
 /* ---- link.c: streams that we open ---- */

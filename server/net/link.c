@@ -229,36 +229,46 @@ static void pump(struct link *l)
 static void on_sent(struct rpc_tag *tag, bool ok)
 {
 	struct dial *d = CONTAINER_OF(tag, struct dial, sent);
+	struct peers *p = d->peers;
+	peers_enter(p);
 	grpc_byte_buffer_destroy(d->frame);
 	d->frame = NULL;
 	d->sending = false;
 	if (ok && d->link)
 		pump(d->link);
 	dial_tag_back(d); /* when it failed, closed comes too */
+	peers_leave(p);
 }
 
 static void on_answered(struct rpc_tag *tag, bool ok)
 {
 	struct dial *d = CONTAINER_OF(tag, struct dial, answered);
+	struct peers *p = d->peers;
 	struct slice member;
+	peers_enter(p);
 	if (ok && d->link && rpc_metadata_find(&d->initial, PEERS_MEMBER_KEY, &member)) {
 		link_up(d->link, peers_now_ms());
 		pump(d->link);
 	}
 	dial_tag_back(d);
+	peers_leave(p);
 }
 
 static void on_closed(struct rpc_tag *tag, bool ok)
 {
 	struct dial *d = CONTAINER_OF(tag, struct dial, closed);
-	struct link *l = d->link;
+	struct peers *p = d->peers;
+	struct link *l;
 	(void)ok; /* always */
+	peers_enter(p);
+	l = d->link;
 	if (l) {
 		d->link = NULL;
 		log_debug("a stream to a peer ended", LOG_ID("member", l->id), LOG_U64("status", (uint64_t)d->status), LOG_SLICE("details", rpc_view(&d->details)));
 		link_down(l, d, peers_now_ms());
 	}
 	dial_tag_back(d);
+	peers_leave(p);
 }
 
 static void dial_cancel(struct link *l)

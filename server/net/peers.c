@@ -1,10 +1,10 @@
-/* peers.c: the set of peers, the thread that serves them, and its end.
+/* peers.c: the set of peers, its clock, and its end.
  *
- * The end: the acceptor first; then, on the queue's thread, every dial is cancelled and the server shut down; when the last tag is back and nobody can post the
- * wake tag any more, the queue is shut down, and with it the thread.
+ * The end: the acceptor first; then, by the wake tag, every dial is cancelled and the server shut down; when the last tag is back and nobody can post the
+ * wake tag any more, the clock's thread ends, and the queue may be stopped.
  *
  * gRPC ends no call while it has bytes of it in a write that the socket does not take, as when a peer's process is stopped, and that is for TCP's time-out to
- * find. We do not wait for it: after STOP_PATIENCE_MS the thread ends, and what gRPC still refers to stays where it is until the process ends. */
+ * find. We do not wait for it: after STOP_PATIENCE_MS the clock ends, and what gRPC still refers to stays where it is until the process ends. */
 #include "peers.h"
 
 #include <grpc/grpc_security.h>
@@ -34,7 +34,7 @@ uint64_t peers_now_ms(void)
 	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
 }
 
-/* ---- the thread ---- */
+/* ---- tags and the clock ---- */
 
 void peers_wake(struct peers *p)
 {
@@ -50,11 +50,24 @@ static void remove_all_locked(struct peers *p)
 	p->links_len = 0;
 }
 
+void peers_enter(struct peers *p)
+{
+	pthread_mutex_lock(&p->work);
+}
+
+void peers_leave(struct peers *p)
+{
+	if (p->ending || p->next_due_ms < p->clock_at_ms)
+		pthread_cond_signal(&p->clock_wake);
+	pthread_mutex_unlock(&p->work);
+}
+
 static void on_wake(struct rpc_tag *tag, bool ok)
 {
 	struct peers *p = CONTAINER_OF(tag, struct peers, wake_tag);
 	bool stopping;
 	(void)ok;
+	peers_enter(p);
 	/* Before looking: what is put in afterwards posts the tag anew. */
 	atomic_store(&p->wake_posted, false);
 	pthread_mutex_lock(&p->mu);
@@ -71,9 +84,10 @@ static void on_wake(struct rpc_tag *tag, bool ok)
 	/* Taken for good, so that nobody posts it. When somebody was faster, it comes once more. */
 	if (stopping)
 		p->wake_closed = !atomic_exchange(&p->wake_posted, true);
+	peers_leave(p);
 }
 
-/* How long the queue may be waited for. */
+/* How long the clock may sleep; 0: not at all. */
 static uint64_t next_wait_ms(struct peers *p)
 {
 	uint64_t now;
@@ -83,50 +97,72 @@ static uint64_t next_wait_ms(struct peers *p)
 	return now < p->give_up_ms ? p->give_up_ms - now : 0;
 }
 
+static void sleep_locked(struct peers *p, uint64_t ms)
+{
+	struct timespec until;
+	p->clock_at_ms = ms == UINT64_MAX ? UINT64_MAX : peers_now_ms() + ms;
+	if (ms == UINT64_MAX) {
+		pthread_cond_wait(&p->clock_wake, &p->work);
+		return;
+	}
+	until.tv_sec = (time_t)(p->clock_at_ms / 1000);
+	until.tv_nsec = (long)(p->clock_at_ms % 1000) * 1000000;
+	pthread_cond_timedwait(&p->clock_wake, &p->work, &until);
+}
+
+/* Dials what is due; at the end, waits for the last tag. */
 static void *run(void *arg)
 {
 	struct peers *p = arg;
-	bool shut = false;
+	pthread_mutex_lock(&p->work);
 	for (;;) {
 		uint64_t wait = next_wait_ms(p);
-		enum rpc_ran ran = rpc_run(p->cq, wait == UINT64_MAX ? gpr_inf_future(GPR_CLOCK_MONOTONIC) : rpc_in_ms(wait));
-		if (ran == RPC_SHUTDOWN)
-			return NULL;
-		if (!p->ending || shut)
-			continue;
-		if (p->wake_closed && p->ops == 0) {
-			shut = true;
-			grpc_completion_queue_shutdown(p->cq);
-		} else if (ran == RPC_TIMEOUT) {
+		if (p->ending && p->wake_closed && p->ops == 0)
+			break;
+		if (p->ending && wait == 0) {
 			p->left_behind = true;
-			return NULL;
+			break;
 		}
+		sleep_locked(p, wait);
 	}
+	pthread_mutex_unlock(&p->work);
+	return NULL;
 }
 
 /* ---- lifecycle ---- */
 
-struct peers *peers_new(member_id self, const struct peers_callbacks *cb)
+struct peers *peers_new(member_id self, const struct peers_callbacks *cb, struct rpc_queue *queue)
 {
 	struct peers *p = mem_zalloc(sizeof(*p));
+	pthread_condattr_t attr;
 	grpc_init();
 	p->self = self;
 	snprintf(p->self_text, sizeof(p->self_text), "%" PRIu64, self);
 	p->cb = *cb;
 	p->next_due_ms = UINT64_MAX;
 	pthread_mutex_init(&p->mu, NULL);
+	pthread_mutex_init(&p->work, NULL);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&p->clock_wake, &attr);
+	pthread_condattr_destroy(&attr);
 	list_init(&p->links);
 	list_init(&p->removed);
 	list_init(&p->dials);
-	p->cq = grpc_completion_queue_create_for_next(NULL);
+	if (!queue)
+		p->own_queue = rpc_queue_new(1, "peers");
+	p->cq = rpc_queue_cq(queue ? queue : p->own_queue);
 	p->channel_creds = grpc_insecure_credentials_create();
 	p->wake_channel = grpc_lame_client_channel_create("wake", GRPC_STATUS_UNAVAILABLE, "never used");
 	p->wake_call = grpc_channel_create_call(p->wake_channel, NULL, GRPC_PROPAGATE_DEFAULTS, p->cq, rpc_slice_static("/wake"), NULL,
 						gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
 	p->wake_tag.fn = on_wake;
+	p->clock_at_ms = UINT64_MAX;
+	peers_enter(p);
 	peers_in_start(p);
+	peers_leave(p);
 	ASSERT(pthread_create(&p->thread, NULL, run, p) == 0);
-	pthread_setname_np(p->thread, "peers");
+	pthread_setname_np(p->thread, "peers-clock");
 	p->running = true;
 	return p;
 }
@@ -163,6 +199,13 @@ void peers_stop(struct peers *p)
 	peers_wake(p);
 	pthread_join(p->thread, NULL);
 	p->running = false;
+	if (p->own_queue)
+		rpc_queue_stop(p->own_queue, p->left_behind);
+}
+
+bool peers_left_behind(const struct peers *p)
+{
+	return p->left_behind;
 }
 
 void peers_free(struct peers *p)
@@ -183,7 +226,9 @@ void peers_free(struct peers *p)
 	grpc_call_unref(p->wake_call);
 	grpc_channel_destroy(p->wake_channel);
 	grpc_channel_credentials_release(p->channel_creds);
-	grpc_completion_queue_destroy(p->cq);
+	rpc_queue_free(p->own_queue);
+	pthread_cond_destroy(&p->clock_wake);
+	pthread_mutex_destroy(&p->work);
 	pthread_mutex_destroy(&p->mu);
 	free(p);
 	grpc_shutdown_blocking();

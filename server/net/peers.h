@@ -31,7 +31,9 @@ struct peer_address {
 };
 
 /* Starts its thread; no peer may connect before peers_listen. */
-struct peers *peers_new(member_id self, const struct peers_callbacks *cb);
+/* queue: borrowed; to be stopped after peers_stop and before peers_free. NULL: one of its own. */
+struct rpc_queue;
+struct peers *peers_new(member_id self, const struct peers_callbacks *cb, struct rpc_queue *queue);
 /* Listens for peers on these URLs; once. ERR_IO with em: which address and why. */
 enum err peers_listen(struct peers *p, const char *const *urls, size_t len, struct errmsg *em);
 uint16_t peers_port(const struct peers *p, size_t i); /* as acceptor_port: for tests that listen on port 0 */
@@ -41,6 +43,7 @@ void peers_set(struct peers *p, const struct peer_address *list, size_t len);
  * fine: the message is dropped. */
 void peers_send(struct peers *p, member_id to, struct buf *bytes, bool bulk);
 void peers_stop(struct peers *p); /* closes all, joins its threads; no callback comes after it. Not from a callback */
+bool peers_left_behind(const struct peers *p); /* after peers_stop: gRPC has not let go of everything, the queue must be left behind as well */
 void peers_free(struct peers *p); /* stops it first; NULL is fine; nobody else may use p any more */
 
 #endif

@@ -51,10 +51,13 @@ struct refusal {
 static void on_refused(struct rpc_tag *tag, bool ok)
 {
 	struct refusal *r = CONTAINER_OF(tag, struct refusal, tag);
+	struct peers *p = r->peers;
 	(void)ok;
-	r->peers->ops--;
+	peers_enter(p);
+	p->ops--;
 	grpc_call_unref(r->call);
 	free(r);
+	peers_leave(p);
 }
 
 static void refuse(struct peers *p, grpc_call *call, grpc_status_code status, const char *text)
@@ -120,8 +123,11 @@ static void on_received(struct rpc_tag *tag, bool ok)
 {
 	struct in_stream *s = CONTAINER_OF(tag, struct in_stream, received);
 	struct peers *p = s->peers;
-	grpc_byte_buffer *m = s->message;
-	bool fine = ok && m && !s->cancelled_by_us;
+	grpc_byte_buffer *m;
+	bool fine;
+	peers_enter(p);
+	m = s->message;
+	fine = ok && m && !s->cancelled_by_us;
 	s->message = NULL;
 	if (fine && !deliver(p, m)) {
 		log_warn("a peer's stream does not hold frames, closed it", LOG_ID("member", s->member));
@@ -136,12 +142,17 @@ static void on_received(struct rpc_tag *tag, bool ok)
 	else
 		stream_cancel(s); /* its peer has ended it, or else this does */
 	stream_tag_back(s);
+	peers_leave(p);
 }
 
 static void on_greeted(struct rpc_tag *tag, bool ok)
 {
+	struct in_stream *s = CONTAINER_OF(tag, struct in_stream, greeted);
+	struct peers *p = s->peers;
 	(void)ok; /* closed tells it all */
-	stream_tag_back(CONTAINER_OF(tag, struct in_stream, greeted));
+	peers_enter(p);
+	stream_tag_back(s);
+	peers_leave(p);
 }
 
 static void on_closed(struct rpc_tag *tag, bool ok)
@@ -149,12 +160,14 @@ static void on_closed(struct rpc_tag *tag, bool ok)
 	struct in_stream *s = CONTAINER_OF(tag, struct in_stream, closed);
 	struct peers *p = s->peers;
 	(void)ok;
+	peers_enter(p);
 	list_remove(&s->node);
 	p->streams_in_len--;
 	stream_cancel(s); /* also wakes a receive that is still under way */
 	if (!s->replaced && !p->ending)
 		link_stream_in_broke(p, s->member);
 	stream_tag_back(s);
+	peers_leave(p);
 }
 
 static struct in_stream *find(const struct peers *p, member_id member)
@@ -231,19 +244,10 @@ static void request_arm(struct in_request *r)
 	ASSERT(e == GRPC_CALL_OK);
 }
 
-static void on_request(struct rpc_tag *tag, bool ok)
+static void serve(struct peers *p, struct in_request *r)
 {
-	struct in_request *r = CONTAINER_OF(tag, struct in_request, tag);
-	struct peers *p = r->peers;
 	struct slice text;
 	member_id member;
-	p->ops--;
-	if (!ok) { /* the server is shut down */
-		request_clear(r);
-		free(r);
-		p->request = NULL;
-		return;
-	}
 	if (!slice_eq(rpc_view(&r->details.method), slice_of_str(PEERS_METHOD)))
 		refuse(p, r->call, GRPC_STATUS_UNIMPLEMENTED, "no such method for peers");
 	else if (!rpc_metadata_find(&r->metadata, PEERS_MEMBER_KEY, &text) || !parse_member(text, &member))
@@ -254,6 +258,22 @@ static void on_request(struct rpc_tag *tag, bool ok)
 		stream_new(p, r->call, member);
 	request_clear(r);
 	request_arm(r);
+}
+
+static void on_request(struct rpc_tag *tag, bool ok)
+{
+	struct in_request *r = CONTAINER_OF(tag, struct in_request, tag);
+	struct peers *p = r->peers;
+	peers_enter(p);
+	p->ops--;
+	if (ok) {
+		serve(p, r);
+	} else { /* the server is shut down */
+		request_clear(r);
+		free(r);
+		p->request = NULL;
+	}
+	peers_leave(p);
 }
 
 /* ---- the server ---- */
@@ -298,8 +318,11 @@ void peers_in_adopt(void *peers, int fd, const char *address)
 
 static void on_shutdown(struct rpc_tag *tag, bool ok)
 {
+	struct peers *p = CONTAINER_OF(tag, struct peers, shutdown_tag);
 	(void)ok;
-	CONTAINER_OF(tag, struct peers, shutdown_tag)->ops--;
+	peers_enter(p);
+	p->ops--;
+	peers_leave(p);
 }
 
 /* The acceptor has stopped: no connection is added any more. */

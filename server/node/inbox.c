@@ -56,28 +56,28 @@ void inbox_deinit(struct inbox *in)
 	pthread_mutex_destroy(&in->mu);
 }
 
-void inbox_wake_locked(struct inbox *in)
+/* Unlocks, and wakes the core's thread if it sleeps: after the unlock, or it would wake only to wait for the lock. */
+void inbox_unlock_wake(struct inbox *in)
 {
-	if (in->sleeping) {
-		in->sleeping = false;
+	bool wake = in->sleeping;
+	in->sleeping = false;
+	pthread_mutex_unlock(&in->mu);
+	if (wake)
 		pthread_cond_signal(&in->wake);
-	}
 }
 
 void inbox_put_done(struct node *n, struct inbox_item *item)
 {
 	pthread_mutex_lock(&n->inbox.mu);
 	list_push_back(&n->inbox.done, &item->link);
-	inbox_wake_locked(&n->inbox);
-	pthread_mutex_unlock(&n->inbox.mu);
+	inbox_unlock_wake(&n->inbox);
 }
 
 void inbox_put_disk_done(struct node *n, uint64_t seq)
 {
 	pthread_mutex_lock(&n->inbox.mu);
 	n->inbox.disk_done = seq;
-	inbox_wake_locked(&n->inbox);
-	pthread_mutex_unlock(&n->inbox.mu);
+	inbox_unlock_wake(&n->inbox);
 }
 
 bool node_message(struct node *n, struct slice bytes)
@@ -93,9 +93,8 @@ bool node_message(struct node *n, struct slice bytes)
 	if (fits) {
 		in->message_bytes += bytes.len;
 		list_push_back(&in->messages, &item->link);
-		inbox_wake_locked(in);
 	}
-	pthread_mutex_unlock(&in->mu);
+	inbox_unlock_wake(in);
 	if (!fits)
 		inbox_item_free(item);
 	return fits;
@@ -110,9 +109,8 @@ enum err inbox_put_other(struct node *n, struct inbox_item *item)
 	if (!e) {
 		in->others_len++;
 		list_push_back(&in->others, &item->link);
-		inbox_wake_locked(in);
 	}
-	pthread_mutex_unlock(&in->mu);
+	inbox_unlock_wake(in);
 	if (e)
 		inbox_item_free(item);
 	return e;
@@ -141,9 +139,8 @@ enum err node_submit(struct node *n, struct submit_call *call)
 	if (!e) {
 		in->calls_len++;
 		list_push_back(&in->calls, &call->link);
-		inbox_wake_locked(in);
 	}
-	pthread_mutex_unlock(&in->mu);
+	inbox_unlock_wake(in);
 	return e;
 }
 

@@ -104,7 +104,7 @@ uint64_t node_now_ms(void);
 
 void inbox_init(struct inbox *in);
 void inbox_deinit(struct inbox *in);
-void inbox_wake_locked(struct inbox *in);
+void inbox_unlock_wake(struct inbox *in);
 void inbox_put_done(struct node *n, struct inbox_item *item);
 void inbox_put_disk_done(struct node *n, uint64_t seq);
 enum err inbox_put_other(struct node *n, struct inbox_item *item); /* takes the item. ERR_OVERLOADED, ERR_STOPPED: to no effect */

@@ -360,8 +360,7 @@ void node_stop(struct node *n)
 	n->started = false;
 	pthread_mutex_lock(&n->inbox.mu);
 	n->inbox.stop = true;
-	inbox_wake_locked(&n->inbox);
-	pthread_mutex_unlock(&n->inbox.mu);
+	inbox_unlock_wake(&n->inbox);
 	pthread_join(n->thread, NULL);
 	snap_stop(&n->snap);
 	disk_stop(&n->disk);

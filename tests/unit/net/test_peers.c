@@ -110,7 +110,7 @@ static uint16_t replica_open(struct replica *r, member_id self, uint16_t port)
 	pthread_mutex_init(&r->mu, NULL);
 	r->sound = true;
 	snprintf(url, sizeof(url), "http://127.0.0.1:%u", port);
-	r->peers = peers_new(self, &cb);
+	r->peers = peers_new(self, &cb, NULL);
 	if (peers_listen(r->peers, urls, 1, &em) != ERR_OK) {
 		fprintf(stderr, "%s\n", em.text);
 		ASSERT(false);
@@ -551,7 +551,7 @@ START_TEST(peers__ipv6)
 	memset(&b, 0, sizeof(b));
 	pthread_mutex_init(&b.mu, NULL);
 	b.sound = true;
-	b.peers = peers_new(2, &cb);
+	b.peers = peers_new(2, &cb, NULL);
 	if (peers_listen(b.peers, listen_url, 1, &em) != ERR_OK) { /* no IPv6 here */
 		replica_close(&b);
 		return;

@@ -1,0 +1,72 @@
+/* queue.c: a completion queue and its threads. */
+#include <grpc/support/time.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "rpc/rpc.h"
+
+#define THREADS_MAX 8
+#define LOOK_MS 200 /* how often a thread looks whether it is to end without the queue being empty */
+
+struct rpc_queue {
+	grpc_completion_queue *cq;
+	pthread_t threads[THREADS_MAX];
+	unsigned threads_len;
+	atomic_bool leave;
+	bool left_behind;
+};
+
+static void *run(void *arg)
+{
+	struct rpc_queue *q = arg;
+	while (!atomic_load(&q->leave)) {
+		if (rpc_run(q->cq, rpc_in_ms(LOOK_MS)) == RPC_SHUTDOWN)
+			break;
+	}
+	return NULL;
+}
+
+struct rpc_queue *rpc_queue_new(unsigned threads, const char *name)
+{
+	struct rpc_queue *q = mem_zalloc(sizeof(*q));
+	ASSERT(threads > 0 && threads <= THREADS_MAX);
+	grpc_init();
+	q->cq = grpc_completion_queue_create_for_next(NULL);
+	q->threads_len = threads;
+	for (unsigned i = 0; i < threads; i++) {
+		ASSERT(pthread_create(&q->threads[i], NULL, run, q) == 0);
+		pthread_setname_np(q->threads[i], name);
+	}
+	return q;
+}
+
+grpc_completion_queue *rpc_queue_cq(struct rpc_queue *q)
+{
+	return q->cq;
+}
+
+void rpc_queue_stop(struct rpc_queue *q, bool left_behind)
+{
+	q->left_behind = left_behind;
+	if (left_behind)
+		atomic_store(&q->leave, true);
+	else
+		grpc_completion_queue_shutdown(q->cq);
+	for (unsigned i = 0; i < q->threads_len; i++)
+		pthread_join(q->threads[i], NULL);
+	q->threads_len = 0;
+}
+
+void rpc_queue_free(struct rpc_queue *q)
+{
+	if (!q)
+		return;
+	ASSERT(q->threads_len == 0);
+	if (q->left_behind) /* gRPC still has tags on it */
+		return;
+	grpc_completion_queue_destroy(q->cq);
+	free(q);
+	grpc_shutdown_blocking();
+}
