@@ -1,4 +1,5 @@
 """Locks by the Lock service: one holder, in order, passed on when its holder goes, and left by who gives up."""
+import random
 import signal
 import subprocess
 import sys
@@ -214,6 +215,38 @@ def a_waiting_call_that_is_cancelled_leaves_no_trace_in_the_queue(server):
             wait_queue(cs[0], b"l", 1)
         cs[0].unlock(held.key)
         assert cs[1].take_lock(b"l", second).key == b"l/%x" % second, "the lock is not free"
+
+
+@test(own=True)
+def a_call_that_is_cancelled_at_any_moment_leaves_no_trace(server):
+    """Before it is in the log, on its way through it, when it waits, when its turn has come."""
+    with cells.Cell(server, 3) as cell, clients(cell) as cs:
+        first, leases = cs[0].grant(TTL), [cs[0].grant(TTL) for _ in range(6)]
+        held = cs[0].take_lock(b"l", first)
+        for i in range(300 if is_full() else 60):
+            calls = [cs[(i + j) % 3].ask_lock(b"l", lease) for j, lease in enumerate(leases)]
+            for call in calls:
+                time.sleep(random.random() * 0.003)
+                call.cancel()
+        wait_queue(cs[1], b"l", 1)
+        # And while the lock changes hands: who was told that it holds the lock holds it, everybody else is gone.
+        for i in range(100 if is_full() else 20):
+            calls = [cs[(i + j) % 3].ask_lock(b"l", lease) for j, lease in enumerate(leases)]
+            time.sleep(random.random() * 0.005)
+            cs[i % 3].unlock(held.key)
+            time.sleep(random.random() * 0.005)
+            told = []
+            for call in calls:
+                if not call.cancel() or not call.cancelled():
+                    told.append(call.result(5).key)
+            assert len(told) <= 1, f"{told} were all told that they hold the lock"
+            if told:
+                # A call that was answered while it was cancelled leaves its hold, which ends with its lease.
+                assert told[0] in [kv.key for kv in cs[i % 3].queue(b"l")]
+            cells.wait_for("the queue is left", lambda: len(cs[i % 3].queue(b"l")) <= 1, 15)
+            for kv in cs[i % 3].queue(b"l"):
+                cs[i % 3].unlock(kv.key)
+            held = cs[0].take_lock(b"l", first)
 
 
 @test(own=True)
