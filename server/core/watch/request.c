@@ -12,9 +12,10 @@ static struct slice bytes_of(ProtobufCBinaryData b)
 	return slice_of(b.data, b.len);
 }
 
+/* Not that of a watch that was lost either: its client may be about to cancel it, and would hit another. */
 static int64_t next_id(struct watch_stream *s)
 {
-	while (map64_get(&s->ids, (uint64_t)s->next_id) && map64_get(&s->ids, (uint64_t)s->next_id) != &watch_lost_mark)
+	while (map64_get(&s->ids, (uint64_t)s->next_id))
 		s->next_id++;
 	return s->next_id++;
 }
@@ -58,10 +59,10 @@ static void create(struct watches *w, struct watch_stream *s, const Etcdserverpb
 	enum range_kind kind = end.len == 0 ? RANGE_KEY : end.len == 1 && end.ptr[0] == 0 ? RANGE_FROM : RANGE_SPAN;
 	struct control c = { .kind = CONTROL_CREATED, .id = -1, .at = w->env->state->revision };
 
-	if (r->start_revision < 0)
-		c.kind = CONTROL_NEGATIVE;
-	else if (kind == RANGE_SPAN && slice_cmp(key, end) >= 0)
+	if (kind == RANGE_SPAN && slice_cmp(key, end) >= 0)
 		c.kind = CONTROL_EMPTY_RANGE;
+	else if (r->start_revision < 0)
+		c.kind = CONTROL_NEGATIVE;
 	else if (id_is_taken(s, r->watch_id))
 		c.kind = CONTROL_DUPLICATE;
 	else if (s->watchers >= w->config.max_watchers || w->watchers >= w->config.max_total ||

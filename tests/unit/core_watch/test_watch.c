@@ -373,6 +373,26 @@ START_TEST(watch__from_below_the_compaction_is_lost_and_may_be_cancelled)
 }
 END_TEST
 
+/* A client that has not read of the loss yet may be about to cancel: it must not hit a watch that came after. */
+START_TEST(watch__the_id_of_one_that_was_lost_is_nobodys_but_by_choice)
+{
+	struct client *c = world_watch(&w);
+
+	world_put(&w, "a", "1");
+	world_put(&w, "a", "2");
+	world_compact(&w, 3);
+	client_create(c, (struct watch_spec){ .key = "a", .from = 2, .id = 1 });
+	SEES(c, "created 1@3 lost 1@3/3");
+	client_create(c, (struct watch_spec){ .key = "a" });
+	client_create(c, (struct watch_spec){ .key = "a" });
+	client_create(c, (struct watch_spec){ .key = "a", .id = 1 });
+	SEES(c, "created 0@3 created 2@3 created 1@3");
+	client_cancel(c, 1);
+	client_cancel(c, 1);
+	SEES(c, "canceled 1@3");
+}
+END_TEST
+
 START_TEST(watch__from_exactly_the_compaction_is_served_a_delete_included)
 {
 	struct client *c = world_watch(&w);
@@ -719,6 +739,7 @@ static Suite *suite(void)
 	tcase_add_test(tc, watch__a_message_that_is_none_ends_the_stream);
 	tcase_add_test(tc, watch__a_closed_stream_gets_its_end_and_nothing_else);
 	tcase_add_test(tc, watch__from_below_the_compaction_is_lost_and_may_be_cancelled);
+	tcase_add_test(tc, watch__the_id_of_one_that_was_lost_is_nobodys_but_by_choice);
 	tcase_add_test(tc, watch__from_exactly_the_compaction_is_served_a_delete_included);
 	tcase_add_test(tc, watch__of_one_key_that_has_not_changed_since_is_served);
 	tcase_add_test(tc, watch__a_compaction_up_to_now_takes_nothing_from_who_reads);
