@@ -1,16 +1,18 @@
 """run_story.py: the main job of a lock service, told and checked step by step. Any step that does not hold ends it with status 1."""
 import argparse
 import contextlib
+import json
 import pathlib
-import queue
 import signal
 import subprocess
 import sys
 import threading
 import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests" / "lib"))
+TESTS = pathlib.Path(__file__).resolve().parents[1] / "tests"
+sys.path[:0] = [str(TESTS / "lib"), str(TESTS / "e2e")]
 import cells  # noqa: E402
+from clients import Talk, b64, call, curl_talk, etcdctl_talk, unb64  # noqa: E402
 
 LEASE_TTL = 5  # seconds
 
@@ -35,7 +37,8 @@ def contender_main(endpoints, name):
     from etcd import rpc_pb2, rpc_pb2_grpc, v3lock_pb2, v3lock_pb2_grpc
 
     def say(*words):
-        print(*words, flush=True)
+        sys.stdout.write(" ".join(map(str, words)) + "\n")  # at once: two threads say something
+        sys.stdout.flush()
 
     channels = [grpc.insecure_channel(e) for e in endpoints.split(",")]
 
@@ -77,35 +80,40 @@ def contender_main(endpoints, name):
     signal.pause()
 
 
-class Contender:
-    def __init__(self, cell, who, endpoints=None):
-        self.who = who
-        self.lines = queue.Queue()
-        self.last = {}
-        self.process = cells.spawn([sys.executable, __file__, "--contender", endpoints or cell.endpoints, "db"],
-                                   stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        threading.Thread(target=self._read, daemon=True).start()
+class Contender(Talk):
+    """The contender as a process of its own."""
 
-    def _read(self):
-        for line in self.process.stdout:
-            word, _, rest = line.strip().partition(" ")
-            self.last[word] = (rest, time.monotonic())
-            self.lines.put(word)
-
-    def wait(self, word, timeout):
-        cells.wait_for(f"{self.who} is '{word}'", lambda: word in self.last, timeout)
-        return self.last[word][0]
-
-    def fresh(self, word, timeout):
-        """Waits for the word to be said anew, from now on."""
-        now = time.monotonic()
-        cells.wait_for(f"{self.who} is '{word}' again", lambda: self.last.get(word, ("", 0))[1] > now, timeout)
+    def __init__(self, cell):
+        super().__init__([sys.executable, __file__, "--contender", cell.endpoints, "db"])
 
     def said(self, word):
-        return word in self.last
+        return any(line.split()[0] == word for line in self.lines())
 
-    def kill(self):
-        cells.end(self.process)
+    def word(self, word, timeout):
+        """Awaits the word and returns what follows it."""
+        return self.expect(f"^{word} ?(.*)", timeout)[1]
+
+    def alive_again(self):
+        """Awaits an answer to a keep-alive that comes from now on."""
+        n = sum(line.startswith("alive") for line in self.lines())
+        cells.wait_for("the session is alive", lambda: sum(line.startswith("alive") for line in self.lines()) > n, LEASE_TTL)
+
+
+class Renewing:
+    """Keeps the lease of a curl alive, by curl, until it is left."""
+
+    def __init__(self, replica, ttl=LEASE_TTL):
+        self.replica, self.lease = replica, call(replica, "/lease/grant", {"TTL": ttl})["ID"]
+        self._end = threading.Event()
+        self._every = ttl / 3
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def _run(self):
+        while not self._end.wait(self._every):
+            call(self.replica, "/lease/keepalive", {"ID": self.lease})
+
+    def stop(self):
+        self._end.set()
 
 
 class Resource:
@@ -123,68 +131,121 @@ class Resource:
         return True
 
 
-def story(cell):
-    resource = Resource()
-    tell(f"a cell of five serves: {cell.endpoints}; {cell.leader().name} leads")
+def queue_of(replica, name):
+    """The keys of those who hold and wait, in order, by curl."""
+    kvs = call(replica, "/kv/range", {"key": b64(name + "/"), "range_end": b64(name + "0"), "sort_target": "CREATE"}).get("kvs", [])
+    return [unb64(kv["key"]) for kv in kvs]
 
-    first = Contender(cell, "the first contender")
-    lease = first.wait("session", 10)
-    first.wait("alive", 5)
-    tell(f"the first contender has a session (lease {int(lease):x}, {LEASE_TTL} s) and keeps it alive")
 
-    token = int(first.wait("locked", 5).split()[0])
-    demand(resource.write(token, "first"), "the resource refused the first holder")
-    tell(f"it holds the lock 'db' with fencing token {token}; the resource takes its write")
+def wait_queue(replica, name, length):
+    def probe():
+        keys = queue_of(replica, name)
+        return keys if len(keys) == length else None
+    return cells.wait_for(f"{length} contenders for '{name}'", probe, 10)
 
-    second = Contender(cell, "the second contender")
-    second.wait("alive", 10)
-    queued = cells.wait_for("the second contender's key in the queue", lambda: len(
-        cells.etcdctl(cell.endpoints, "get", "--prefix", "db/", "--keys-only").stdout.split()) == 2, 5)
-    demand(queued and not second.said("locked"), "two contenders hold the lock")
-    tell("a second contender asks for it and waits (etcdctl sees both keys in the queue)")
+
+def sees_end(watch, key):
+    """The next end of a hold that the watch tells is this one."""
+    demand(watch.expect("^DELETE$") and watch.expect("").string == key, f"the watch did not see {key} go")
+
+
+def lock_story(cell, resource, survivor):
+    """survivor: a replica that no part of the story kills; curl talks to it."""
+    watch = etcdctl_talk(cell, "watch", "--prefix", "db/", "--rev=1")
+    first = Contender(cell)
+    lease = first.word("session", 10)
+    token, key = first.word("locked", 10).split()
+    demand(resource.write(int(token), "first"), "the resource refused the first holder")
+    watch.expect(key)
+    tell(f"the first contender, by gRPC, has a session (lease {int(lease):x}, {LEASE_TTL} s) and the lock 'db' with fencing token {token}")
+
+    second = etcdctl_talk(cell, "lock", "db", f"--ttl={LEASE_TTL}")
+    keys = wait_queue(survivor, "db", 2)
+    renewing = Renewing(survivor)
+    third = curl_talk(survivor, "/lock/lock", {"name": b64("db"), "lease": renewing.lease})
+    keys = wait_queue(survivor, "db", 3)
+    demand(keys[0] == key and not second.lines() and not third.lines(), "two hold the lock")
+    tell("a second contender waits for it by 'etcdctl lock', a third one by curl; 'etcdctl watch' looks on")
 
     leader = cell.leader()
     leader.kill()
     killed = time.monotonic()
     tell(f"kill -9 of the leader, {leader.name}")
-    new_leader = cell.leader()
-    up = [r for r in cell.replicas if r.running()]
-    put = cells.etcdctl(",".join(r.endpoint for r in up), "put", "proof", "of life")
-    demand(put.returncode == 0, f"no write after the leader's death: {put.stderr}")
-    tell(f"{new_leader.name} leads; a write went through {time.monotonic() - killed:.2f} s after the kill")
-    first.fresh("alive", LEASE_TTL)
-    demand(not first.said("lost") and not second.said("locked"), "the lock or the session did not survive the leader")
-    tell("the first contender's session is alive, and it still holds the lock")
-
-    other = next(r for r in up if r is not new_leader)
+    call(survivor, "/kv/put", {"key": b64("proof"), "value": b64("of life")})
+    tell(f"a write went through {time.monotonic() - killed:.2f} s after that; {cell.leader().name} leads")
+    other = next(r for r in cell.running() if r is not survivor and r is not cell.leader())
     other.kill()
     tell(f"kill -9 of a second replica, {other.name}")
-    up = [r for r in cell.replicas if r.running()]
-    get = cells.etcdctl(",".join(r.endpoint for r in up), "get", "proof", "--print-value-only")
+    get = cells.etcdctl(",".join(r.endpoint for r in cell.running()), "get", "proof", "--print-value-only")
     demand(get.stdout.strip() == "of life", f"three of five do not serve: {get.stderr}")
-    first.fresh("alive", LEASE_TTL)
-    tell("three of five go on: the write is there, the session alive")
+    first.alive_again()
+    demand(not first.said("lost") and not second.lines() and not third.lines(), "the lock or the session did not survive")
+    tell("three of five go on: the write is there, the session alive, the lock held, the others wait")
 
     first.kill()
     died = time.monotonic()
     tell("kill -9 of the holder: nobody keeps its session alive any more")
-    new_token = int(second.wait("locked", LEASE_TTL + 5).split()[0])
+    second_key = second.expect("^db/", LEASE_TTL + 5).string
     took = time.monotonic() - died
     demand(took <= LEASE_TTL + 2, f"the lock passed on only after {took:.1f} s")
-    demand(new_token > token, f"the token fell from {token} to {new_token}")
-    tell(f"the lock passed on after {took:.2f} s (lease {LEASE_TTL} s); the second holder's token is {new_token}, above {token}")
+    demand(second_key == keys[1] and not third.lines(), "the third came before the second, or with it")
+    second_token = int(call(survivor, "/kv/range", {"key": b64(second_key)})["kvs"][0]["create_revision"])
+    sees_end(watch, keys[0])
+    demand(second_token > int(token), f"the token fell from {token} to {second_token}")
+    demand(resource.write(second_token, "second"), "the resource refused the second holder")
+    demand(not resource.write(int(token), "first, late") and resource.value == "second", "the resource took a write of the dead holder")
+    tell(f"the lock passed on after {took:.2f} s; etcdctl holds it with token {second_token}; a late write with token {token} is refused by the resource")
 
-    demand(resource.write(new_token, "second"), "the resource refused the new holder")
-    demand(not resource.write(token, "first, late"), "the resource took a write of the dead holder")
-    demand(resource.value == "second", "the resource has the wrong value")
-    tell(f"the first holder's late write, with token {token}, is refused by the resource")
+    second.interrupt()
+    held = json.loads(third.expect('"key"').string)
+    sees_end(watch, keys[1])
+    third_token = int(held["fencing_token"])
+    demand(unb64(held["key"]) == keys[2] and third_token > second_token, f"curl was answered {held}")
+    demand(resource.write(third_token, "third") and not resource.write(second_token, "second, late"), "the resource mistook the tokens")
+    tell(f"etcdctl lets go, and curl is answered: it holds the lock, with fencing token {third_token}")
+    call(survivor, "/lock/unlock", {"key": held["key"], "fencing_token": third_token})
+    sees_end(watch, keys[2])
+    renewing.stop()
+    watch.kill()
+    tell("it unlocks; the watch has seen every hand-over")
 
+
+def election_story(cell, survivor):
+    observer = curl_talk(survivor, "/election/observe", {"name": b64("job"), "vacancy": True})
+
+    def sees(value):
+        told = json.loads(observer.expect("^{").string)["result"]
+        got = unb64(told["kv"]["value"]) if "kv" in told else None
+        demand(got == value and told.get("vacant", False) == (value is None), f"curl observes {told}")
+
+    sees(None)
+    a, b = (call(survivor, "/lease/grant", {"TTL": 60})["ID"] for _ in range(2))
+    one = call(survivor, "/election/campaign", {"name": b64("job"), "lease": a, "value": b64("host-a")})
+    sees("host-a")
+    waiting = curl_talk(survivor, "/election/campaign", {"name": b64("job"), "lease": b, "value": b64("host-b")})
+    wait_queue(survivor, "job", 2)
+    demand(not waiting.lines(), "two lead")
+    call(survivor, "/election/resign", {"leader": one["leader"]})
+    two = json.loads(waiting.expect('"leader"').string)
+    sees("host-b")
+    demand(int(two["fencing_token"]) > int(one["fencing_token"]), "the token of the election fell")
+    call(survivor, "/election/resign", {"leader": two["leader"]})
+    sees(None)
+    observer.kill()
+    tell(f"an election by curl: host-a leads (token {one['fencing_token']}) and resigns, host-b leads (token {two['fencing_token']}) and resigns; an observer saw it all")
+
+
+def story(cell):
+    leader = cell.leader()
+    tell(f"a cell of five serves: {cell.endpoints}; {leader.name} leads")
+    survivor = next(r for r in cell.replicas if r is not leader)
+    lock_story(cell, Resource(), survivor)
+    election_story(cell, survivor)
     for r in cell.replicas:
         if not r.running():
             r.start()
     cell.wait_ready()
     tell("both dead replicas are back and serve")
-    second.kill()
 
 
 def main():
