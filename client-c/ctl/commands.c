@@ -1,0 +1,164 @@
+/* commands.c: the table of all commands: what they take, what they do, in words and in code. Help, the man page and the completion are made from it. */
+#include "ctl.h"
+
+#define FLAGS(...) (const enum flag_id[]){ __VA_ARGS__, FLAG_COUNT }
+
+const struct command commands[] = {
+	{ .name = "lock", .usage = "NAME", .min = 1, .max = 1, .runs = true, .function = command_lock,
+	  .summary = "hold a lock, while COMMAND runs or until interrupted",
+	  .flags = FLAGS(FLAG_SHARED, FLAG_TRY, FLAG_WAIT, FLAG_TTL),
+	  .text = "Waits for the lock NAME, holds it while COMMAND runs, and releases it. Without\n"
+		  "COMMAND it prints what it holds and holds it until SIGINT, SIGTERM or SIGHUP.\n"
+		  "\n"
+		  "The lock is held by a lease that is renewed every third of its --ttl. COMMAND\n"
+		  "never outlives our own view of the lease's end: it gets SIGTERM a quarter of\n"
+		  "the TTL (at most 5s) before it, and SIGKILL at the end, with all that it\n"
+		  "started. When the cell says that the hold is over (its lease was revoked, or\n"
+		  "it was broken by an operator), SIGKILL comes at once.\n"
+		  "\n"
+		  "COMMAND finds HOLDFAST_LOCK (the name), HOLDFAST_TOKEN (the fencing token, a\n"
+		  "decimal number that rises with every grant of this lock) and HOLDFAST_LEASE\n"
+		  "(the lease's ID) in its environment. Hand the token to whatever the lock\n"
+		  "guards, which should refuse lower ones: no process can know that it has not\n"
+		  "been stopped for a while.\n"
+		  "\n"
+		  "Ends with COMMAND's own code, or 128 and the number of the signal that ended\n"
+		  "it. It also stops, and releases, when the process that started it ends.",
+	  .examples = "# one backup at a time, wherever it is started\n"
+		      "holdfastctl lock backup -- /usr/local/bin/backup --full\n"
+		      "# only if nobody else does it\n"
+		      "holdfastctl lock nightly --try -- ./nightly.sh || [ $? = 124 ]\n"
+		      "# wait a minute at most; readers share\n"
+		      "holdfastctl lock config --shared --wait 1m -- ./read-config\n"
+		      "# hold it by hand, until Ctrl-C\n"
+		      "holdfastctl lock maintenance --ttl 30s" },
+	{ .name = "elect", .usage = "NAME [VALUE]", .min = 1, .max = 2, .runs = true, .function = command_elect,
+	  .summary = "be the leader of an election, or observe who is",
+	  .flags = FLAGS(FLAG_OBSERVE, FLAG_TRY, FLAG_WAIT, FLAG_TTL, FLAG_EVENTS),
+	  .text = "Campaigns in the election NAME, publishes VALUE once it leads, and leads while\n"
+		  "COMMAND runs, or until interrupted; then it resigns. Everything that is said\n"
+		  "of lock holds here too. COMMAND finds HOLDFAST_ELECTION, HOLDFAST_TOKEN and\n"
+		  "HOLDFAST_LEASE.\n"
+		  "\n"
+		  "With --observe it prints the present leader, then each new one and each new\n"
+		  "value, and 'vacant' when nobody leads.",
+	  .examples = "holdfastctl elect scheduler \"$HOSTNAME\" -- ./scheduler\n"
+		      "holdfastctl elect --observe scheduler" },
+
+	{ .name = "get", .usage = "KEY [RANGE_END]", .min = 1, .max = 2, .function = command_get,
+	  .summary = "read a key or a range",
+	  .flags = FLAGS(FLAG_PREFIX, FLAG_FROM_KEY, FLAG_LIMIT, FLAG_REV, FLAG_SORT, FLAG_ORDER, FLAG_KEYS_ONLY, FLAG_VALUES_ONLY, FLAG_COUNT_ONLY,
+			 FLAG_LOCAL),
+	  .text = "Prints each key and its value on a line of its own. With RANGE_END: every key\n"
+		  "from KEY up to but not including it. A key that is not there prints nothing.",
+	  .examples = "holdfastctl get color\n"
+		      "holdfastctl get config/ --prefix --keys-only\n"
+		      "holdfastctl get \"\" --prefix --count-only\n"
+		      "holdfastctl get color --rev 7 --values-only\n"
+		      "holdfastctl get config/ --prefix -o json" },
+	{ .name = "put", .usage = "KEY [VALUE]", .min = 1, .max = 2, .function = command_put,
+	  .summary = "write a key",
+	  .flags = FLAGS(FLAG_LEASE, FLAG_PREV_KV, FLAG_IGNORE_VALUE, FLAG_IGNORE_LEASE),
+	  .text = "Without VALUE, or with '-', the value is standard input, less its last newline.",
+	  .examples = "holdfastctl put color blue\n"
+		      "holdfastctl put config/app - < app.conf\n"
+		      "holdfastctl put alive yes --lease 694d81417acd0a05\n"
+		      "# a value that begins with a dash\n"
+		      "holdfastctl put offset -- -5" },
+	{ .name = "del", .usage = "KEY [RANGE_END]", .min = 1, .max = 2, .function = command_del,
+	  .summary = "delete a key or a range",
+	  .flags = FLAGS(FLAG_PREFIX, FLAG_FROM_KEY, FLAG_PREV_KV),
+	  .text = "Prints how many keys were deleted, which may be none.",
+	  .examples = "holdfastctl del color\n"
+		      "holdfastctl del config/ --prefix" },
+	{ .name = "txn", .usage = "", .min = 0, .max = 0, .function = command_txn,
+	  .summary = "compare, and do one thing or another, at once",
+	  .text = "Reads three parts from standard input, with a blank line between them:\n"
+		  "compares, what to do when all are true, what to do otherwise. Each may be\n"
+		  "empty.\n"
+		  "\n"
+		  "  TARGET(\"KEY\") RELATION \"VALUE\"    TARGET: value, version, create, mod, lease\n"
+		  "                                   RELATION: = != < >\n"
+		  "  put KEY VALUE [--lease=LEASE]\n"
+		  "  get KEY [RANGE_END] [--prefix]\n"
+		  "  del KEY [RANGE_END] [--prefix]\n"
+		  "\n"
+		  "Words with blanks stand in double quotes, in which \\\" \\\\ \\n \\t \\r \\xHH are\n"
+		  "escapes. Prints SUCCESS or FAILURE, then what each operation has to say.",
+	  .examples = "# create the key only if it is not there\n"
+		      "printf 'version(\"a\") = \"0\"\\n\\nput a 1\\n\\nget a\\n' | holdfastctl txn" },
+	{ .name = "watch", .usage = "KEY [RANGE_END]", .min = 1, .max = 2, .function = command_watch,
+	  .summary = "print every change of a key or a range",
+	  .flags = FLAGS(FLAG_PREFIX, FLAG_FROM_KEY, FLAG_REV, FLAG_PREV_KV, FLAG_ONLY, FLAG_EVENTS, FLAG_PROGRESS),
+	  .text = "Prints PUT or DELETE, the key and the value, a line each; with --prev-kv the\n"
+		  "pair that was there before comes first. Goes on through the loss of a replica\n"
+		  "without losing or repeating an event. Ends when interrupted, after --events,\n"
+		  "or with an error when the history it needs is compacted.",
+	  .examples = "holdfastctl watch config/ --prefix\n"
+		      "holdfastctl watch color --rev 1 --events 3 -o json" },
+	{ .name = "compact", .usage = "REVISION", .min = 1, .max = 1, .function = command_compact,
+	  .summary = "forget history below a revision",
+	  .flags = FLAGS(FLAG_PHYSICAL),
+	  .text = "Reads and watches below REVISION are refused afterwards.",
+	  .examples = "holdfastctl compact 1200" },
+
+	{ .name = "lease grant", .usage = "TTL", .min = 1, .max = 1, .function = command_lease_grant,
+	  .summary = "make a lease",
+	  .flags = FLAGS(FLAG_ID),
+	  .text = "TTL is a duration, or a number of seconds. Prints its ID in hexadecimal, and\n"
+		  "the TTL that was granted, which may be longer.",
+	  .examples = "holdfastctl lease grant 30s" },
+	{ .name = "lease revoke", .usage = "LEASE", .min = 1, .max = 1, .function = command_lease_revoke,
+	  .summary = "end a lease and delete its keys",
+	  .text = "What is held with it (locks, elections) is released.",
+	  .examples = "holdfastctl lease revoke 694d81417acd0a05" },
+	{ .name = "lease keep-alive", .usage = "LEASE", .min = 1, .max = 1, .function = command_lease_keep_alive,
+	  .summary = "renew a lease, again and again",
+	  .flags = FLAGS(FLAG_ONCE),
+	  .text = "Renews it every third of its TTL until interrupted, on whichever replica\n"
+		  "answers. Ends with 1 when the lease has ended.",
+	  .examples = "holdfastctl lease keep-alive 694d81417acd0a05\n"
+		      "holdfastctl lease keep-alive 694d81417acd0a05 --once" },
+	{ .name = "lease ttl", .usage = "LEASE", .min = 1, .max = 1, .function = command_lease_ttl,
+	  .summary = "how long a lease still lives",
+	  .flags = FLAGS(FLAG_KEYS),
+	  .text = "An ID that is not known is that of a lease that has ended.",
+	  .examples = "holdfastctl lease ttl 694d81417acd0a05 --keys" },
+	{ .name = "lease list", .usage = "", .min = 0, .max = 0, .function = command_lease_list,
+	  .summary = "list all leases",
+	  .text = "One ID a line, in hexadecimal.",
+	  .examples = "holdfastctl lease list" },
+
+	{ .name = "member list", .usage = "", .min = 0, .max = 0, .function = command_member_list,
+	  .summary = "list the members of the cell",
+	  .flags = FLAGS(FLAG_LOCAL),
+	  .text = "A line each: ID, state, name, peer URLs, client URLs, whether it is a learner.",
+	  .examples = "holdfastctl member list -o table" },
+	{ .name = "endpoint status", .usage = "", .min = 0, .max = 0, .function = command_endpoint_status,
+	  .summary = "what each endpoint says of itself",
+	  .flags = FLAGS(FLAG_CLUSTER),
+	  .text = "Asks every endpoint by itself. Ends with an error when one did not answer.",
+	  .examples = "holdfastctl endpoint status --cluster -o table" },
+	{ .name = "endpoint health", .usage = "", .min = 0, .max = 0, .function = command_endpoint_health,
+	  .summary = "whether each endpoint can serve",
+	  .flags = FLAGS(FLAG_CLUSTER),
+	  .text = "Each endpoint does a linearizable read: it is connected to a leader that has a\n"
+		  "quorum. Ends with an error when one did not.",
+	  .examples = "holdfastctl endpoint health --endpoints a:2379,b:2379,c:2379 --timeout 2s" },
+	{ .name = "endpoint hashkv", .usage = "", .min = 0, .max = 0, .function = command_endpoint_hashkv,
+	  .summary = "a hash of each endpoint's keys, to compare",
+	  .flags = FLAGS(FLAG_CLUSTER, FLAG_REV),
+	  .text = "Replicas that agree on the history up to --rev agree on the hash.",
+	  .examples = "holdfastctl endpoint hashkv --cluster --rev 1200" },
+
+	{ .name = "version", .usage = "", .min = 0, .max = 0, .function = command_version,
+	  .summary = "the version of holdfastctl, and of the API it speaks",
+	  .text = "Asks nobody.",
+	  .examples = "holdfastctl version" },
+	{ .name = "help", .usage = "[COMMAND]", .min = 0, .max = 2, .function = command_help,
+	  .summary = "explain a command, or list them all",
+	  .text = "The same as COMMAND --help.",
+	  .examples = "holdfastctl help lock\n"
+		      "holdfastctl help lease" },
+};
+const int commands_len = sizeof(commands) / sizeof(commands[0]);

@@ -1,0 +1,110 @@
+/* main.c: holdfastctl: reads the line, connects, runs the command. */
+#include <grpc/support/log.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ctl.h"
+#include "help.h"
+#include "signals.h"
+
+static bool is_offline(const struct command *cmd)
+{
+	return cmd->function == command_help || cmd->function == command_version;
+}
+
+int command_help(struct ctl *c)
+{
+	const struct command *cmd;
+	int used;
+	bool group;
+	if (c->args.words_len == 0) {
+		help_all(NULL);
+		return EXIT_DONE;
+	}
+	cmd = command_find(c->args.words, c->args.words_len, &used, &group);
+	if (cmd) {
+		help_command(cmd);
+	} else if (group && c->args.words_len == 1) {
+		help_all(c->args.words[0]);
+	} else {
+		ctl_error("no command '%s%s%s'; see 'holdfastctl help'", c->args.words[0], c->args.words_len > 1 ? " " : "",
+			  c->args.words_len > 1 ? c->args.words[1] : "");
+		return EXIT_USAGE;
+	}
+	return EXIT_DONE;
+}
+
+static int help_asked(const struct args *a)
+{
+	if (a->command)
+		help_command(a->command);
+	else
+		help_all(a->words_len ? a->words[0] : NULL);
+	return EXIT_DONE;
+}
+
+/* What the library would say on standard error is said by us. */
+static void say_nothing(gpr_log_func_args *args)
+{
+	(void)args;
+}
+
+static int run(struct ctl *c)
+{
+	int code;
+	gpr_set_log_function(say_nothing);
+	signals_block();
+	c->link = link_new(c->endpoints, c->endpoints_len);
+	signals_start(link_wake, c->link);
+	code = c->args.command->function(c);
+	if (!out_flush() && code == EXIT_DONE) {
+		ctl_error("cannot write to standard output");
+		code = EXIT_FAILED;
+	}
+	signals_stop();
+	link_free(c->link);
+	return code;
+}
+
+/* Not in the list of commands: for the completion, and for who makes the man page. */
+static bool hidden(int argc, char **argv)
+{
+	if (argc == 3 && strcmp(argv[1], "help") == 0 && strcmp(argv[2], "--man") == 0) {
+		help_man();
+		return true;
+	}
+	if (argc >= 2 && strcmp(argv[1], "__words") == 0) {
+		help_words((const char *const *)argv + 2, argc - 2);
+		return true;
+	}
+	return false;
+}
+
+int main(int argc, char **argv)
+{
+	struct ctl c = { .link = NULL };
+	struct errmsg em = { .text = "" };
+	int code;
+	if (hidden(argc, argv))
+		return EXIT_DONE;
+	args_init(&c.args, getenv("HOLDFAST_ENDPOINTS"));
+	if (!args_parse(&c.args, argc, argv, &em)) {
+		ctl_error("%s", em.text);
+		return EXIT_USAGE;
+	}
+	if (c.args.help)
+		return help_asked(&c.args);
+	c.out = (struct out){ .format = (enum output)c.args.output, .hex = c.args.hex };
+	if (is_offline(c.args.command)) {
+		code = c.args.command->function(&c);
+		return out_flush() ? code : EXIT_FAILED;
+	}
+	if (!args_endpoints(c.args.endpoints, c.endpoints, &c.endpoints_len, &em)) {
+		ctl_error("--endpoints: %s", em.text);
+		return EXIT_USAGE;
+	}
+	code = run(&c);
+	endpoints_free(c.endpoints, c.endpoints_len);
+	return code;
+}

@@ -1,0 +1,74 @@
+/* refusal.c: see refusal.h. google.rpc.Status is no message of ours, so the way to the one inside it is walked by hand. */
+#include "refusal.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <time.h>
+
+#include "holdfast/v1.pb-c.h"
+#include "text.h"
+
+static bool varint(struct slice *s, uint64_t *ret)
+{
+	*ret = 0;
+	for (unsigned shift = 0; shift < 64 && s->len; shift += 7) {
+		uint8_t b = *s->ptr;
+		*s = slice_of(s->ptr + 1, s->len - 1);
+		*ret |= (uint64_t)(b & 0x7f) << shift;
+		if (!(b & 0x80))
+			return true;
+	}
+	return false;
+}
+
+/* The first field of that number that is bytes. */
+static bool field_bytes(struct slice s, uint64_t number, struct slice *ret)
+{
+	uint64_t tag, n;
+	while (s.len && varint(&s, &tag)) {
+		if ((tag & 7) == 0) {
+			if (!varint(&s, &n))
+				return false;
+			continue;
+		}
+		if ((tag & 7) != 2 || !varint(&s, &n) || n > s.len)
+			return false;
+		if (tag >> 3 == number) {
+			*ret = slice_of(s.ptr, (size_t)n);
+			return true;
+		}
+		s = slice_of(s.ptr + n, s.len - (size_t)n);
+	}
+	return false;
+}
+
+static void since(int64_t unix_ms, char ret[64])
+{
+	time_t t = (time_t)(unix_ms / 1000);
+	struct tm tm;
+	ret[0] = '\0';
+	if (unix_ms > 0 && gmtime_r(&t, &tm))
+		strftime(ret, 64, " since %Y-%m-%dT%H:%M:%SZ", &tm);
+}
+
+void refusal_print(struct ctl *c, const char *noun, struct slice name, struct slice details)
+{
+	struct slice any, value;
+	ProtobufCMessage *m = NULL;
+	const Holdfast__V1__LockRefusal *r;
+	char id[24], when[64];
+	if (field_bytes(details, 3, &any) && field_bytes(any, 2, &value))
+		m = message_of(&holdfast__v1__lock_refusal__descriptor, value);
+	r = (const Holdfast__V1__LockRefusal *)m;
+	if (!m || !r->holder) {
+		ctl_error("%s '%s' is held by somebody else", noun, ctl_show(c, name));
+	} else {
+		text_print_lease(id, r->holder->lease);
+		since(r->holder->since_unix_ms, when);
+		ctl_error("%s '%s' is held by lease %s with token %" PRId64 "%s%s; %" PRId64 " waiting", noun, ctl_show(c, name), id, r->holder->fencing_token,
+			  r->holder->mode == V3LOCKPB__LOCK_MODE__SHARED ? " (shared)" : "", when, r->waiters);
+		out_message(&c->out, m);
+	}
+	if (m)
+		protobuf_c_message_free_unpacked(m, NULL);
+}
