@@ -26,7 +26,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 BUILT = cells.TOP / "build" / "e2e"
 PYTHON = "/usr/bin/python3"  # Debian's, which sees Debian's modules
 
-OPTIONS = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.min_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 300),
+# The shortest back-off is also the longest that a connection may take, so it is not short.
+OPTIONS = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.min_reconnect_backoff_ms", 5000), ("grpc.max_reconnect_backoff_ms", 300),
            ("grpc.use_local_subchannel_pool", 1), ("grpc.max_receive_message_length", -1)]
 
 

@@ -33,7 +33,7 @@ class Cell:
     """The replicas; a call goes to the one that answered last, and to the next one when it does not."""
 
     def __init__(self, endpoints):
-        options = [("grpc.max_reconnect_backoff_ms", 300), ("grpc.initial_reconnect_backoff_ms", 100), ("grpc.min_reconnect_backoff_ms", 100)]
+        options = [("grpc.max_reconnect_backoff_ms", 300), ("grpc.initial_reconnect_backoff_ms", 100)]
         self.channels = [grpc.insecure_channel(e, options) for e in endpoints.split(",")]
         self.at = 0
 

@@ -1,4 +1,5 @@
 """curl: locks, elections and watches from a shell, and what becomes of them when the curl is killed."""
+import contextlib
 import json
 import signal
 import time
@@ -255,8 +256,10 @@ def calls_by_curl_wait_through_the_death_of_the_leader(server):
         leader = cell.leader()
         a, b = [r for r in cell.replicas if r is not leader]
         held = call(a, "/lock/lock", {"name": b64("l"), "lease": _lease(a)})
-        with Eye(b) as eye, _lock(b, "l") as waiting, curl_talk(a, "/watch", {"create_request": {"key": b64("l/"), "range_end": b64("l0")}}) as w:
+        watching = {"create_request": {"key": b64("l/"), "range_end": b64("l0")}}
+        with Eye(b) as eye, curl_talk(a, "/watch", watching) as w, contextlib.ExitStack() as stack:
             w.expect("created")
+            waiting = stack.enter_context(_lock(b, "l"))
             eye.wait_queue(b"l", 2)
             leader.kill()
             insist(lambda: eye.put(b"alive"))
