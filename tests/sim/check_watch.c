@@ -187,6 +187,49 @@ void check_watch_response(struct watcher *x, struct slice bytes)
 		check_told(x, s, t.header);
 }
 
+/* An observer is told leaders that led, and their values, in order: each write to the leader's key once. A first answer that is older than what was
+ * known when it asked would be a leader of the past. */
+void check_observed(struct watcher *x, struct slice bytes)
+{
+	struct world *w = x->w;
+	struct reply_kv kv = read_kv(wire_find_bytes(bytes, 2));
+	revision header = (revision)wire_find_u64(wire_find_bytes(bytes, 1), 3, 0);
+	const struct lock_history *l = &w->locks[x->election];
+	const struct hold *h = NULL;
+	size_t at;
+
+	CHECK(w, "P7", header <= referee_revision(w->referee), "watcher %u observes at revision %lld, which is not there yet", x->id, (long long)header);
+	/* Without a quorum in the time of a request it starts from what its replica has. */
+	if (!x->told_any && w->now - x->opened_at > w->config.request_timeout_ms * SIM_MS * 9 / 10)
+		x->told_create = x->told_mod = 0;
+	else if (!x->told_any)
+		CHECK(w, "P5", header >= x->observe_floor,
+		      "watcher %u observes from revision %lld, another call was told %lld before it asked", x->id, (long long)header,
+		      (long long)x->observe_floor);
+	if (kv.key.len == 0) {
+		x->told_any = true;
+		return;
+	}
+	at = first_from(w, kv.mod);
+	while (at < w->events.len && w->events.at[at].mod == kv.mod && !slice_eq(slice_of(w->events.at[at].key, w->events.at[at].key_len), kv.key))
+		at++;
+	CHECK(w, "P7", at < w->events.len && w->events.at[at].mod == kv.mod && w->events.at[at].create == kv.create &&
+	      w->events.at[at].value_hash == hash64(1, kv.value.ptr, kv.value.len),
+	      "watcher %u observes a value that never was, at %lld", x->id, (long long)kv.mod);
+	for (size_t i = l->holds.len; i-- > 0 && !h;)
+		if (l->holds.at[i].token == kv.create)
+			h = &l->holds.at[i];
+	CHECK(w, "P7", h, "watcher %u observes a leader that never led, token %lld", x->id, (long long)kv.create);
+	/* A leader that was elected later may have written its value before, while it waited. */
+	CHECK(w, "P7", kv.create > x->told_create || (kv.create == x->told_create && (kv.mod > x->told_mod || (!x->told_any && kv.mod == x->told_mod))),
+	      "watcher %u observes (%lld, %lld) after (%lld, %lld)", x->id, (long long)kv.create, (long long)kv.mod, (long long)x->told_create,
+	      (long long)x->told_mod);
+	x->told_any = true;
+	x->told_create = kv.create;
+	x->told_mod = kv.mod;
+	w->totals.observed++;
+}
+
 /* Long after all was healed: everybody has heard of everything. */
 void check_watch_end(struct world *w)
 {
@@ -194,7 +237,7 @@ void check_watch_end(struct world *w)
 		struct watcher *x = &w->watchers[i];
 
 		CHECK(w, "liveness", x->open, "watcher %u has no stream", i);
-		for (uint32_t k = 0; k < x->watches_len; k++) {
+		for (uint32_t k = 0; k < x->watches_len && !x->observes; k++) {
 			struct watch_spec *s = &x->watches[k];
 			const struct seen_event *e;
 

@@ -140,7 +140,8 @@ static void print_totals(const struct run *run)
 	       N(writes), N(reads), N(keep_alives), N(unknown), N(cancels));
 	printf("TOTAL locks: %llu grants told, %llu hand-overs, %llu refusals, %llu campaigns, %llu by etcd's recipe, %llu leases ended by time\n", N(grants),
 	       N(hand_overs), N(lock_refusals), N(campaigns), N(recipes), N(lease_ends));
-	printf("TOTAL watches: %llu events told, %llu cancelled by compaction\n", N(watch_events), N(watch_cancels));
+	printf("TOTAL watches: %llu events told, %llu cancelled by compaction, %llu leaders and values observed\n", N(watch_events), N(watch_cancels),
+	       N(observed));
 	printf("COUNT %llu %llu\n", N(seeds), N(failed));
 }
 

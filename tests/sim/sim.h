@@ -350,6 +350,11 @@ struct watcher {
 	uint32_t id, server;
 	struct rng rng;
 	bool open, slow;
+	bool observes;        /* an Observe stream of lock `election` instead of watches */
+	uint32_t election;
+	revision told_mod, told_create, observe_floor;
+	sim_us opened_at;
+	bool told_any;        /* on this stream */
 	uint64_t tag, generation;
 	sim_us last_sent;
 	struct watch_spec watches[WATCHES_MAX];
@@ -495,6 +500,7 @@ struct seen_event {
 };
 void check_watch_note(struct world *w, const struct kv *kv); /* check_watch.c */
 void check_watch_response(struct watcher *x, struct slice bytes);
+void check_observed(struct watcher *x, struct slice bytes);
 void check_watch_end(struct world *w);
 
 void check_phase(struct world *w, uint64_t phase); /* check_end.c */
@@ -509,7 +515,7 @@ struct totals {
 	uint64_t seeds, failed, sim_us, events;
 	uint64_t elections, leader_changes, crashes, partitions, pauses, stalls, slow_links, lost_packets, packets;
 	uint64_t grants, hand_overs, lease_ends, snapshots, installs, chunks, writes, reads, keep_alives, anew, unknown, requests, lock_refusals;
-	uint64_t client_freezes, cancels, entries, campaigns, batches, compactions, recipes, watch_events, watch_cancels, transfers, wipes;
+	uint64_t client_freezes, cancels, entries, campaigns, batches, compactions, recipes, watch_events, watch_cancels, observed, transfers, wipes;
 };
 
 struct sim_options {

@@ -54,6 +54,18 @@ static void create(struct watcher *x, uint32_t i)
 	buf_free(&b);
 }
 
+static void observe(struct watcher *x)
+{
+	struct buf b = { 0 };
+	char name[8];
+
+	lock_text(x->election, name);
+	pbw_bytes(&b, 1, slice_of_str(name));
+	pbw_u64(&b, 100, x->slow); /* vacancies too */
+	post(x, EVENT_STREAM_OPEN, &b);
+	buf_free(&b);
+}
+
 static void open_stream(struct watcher *x)
 {
 	struct replica *r;
@@ -65,6 +77,12 @@ static void open_stream(struct watcher *x)
 	x->generation = r->generation;
 	x->tag = ++x->w->next_stream;
 	x->open = true;
+	x->told_any = false;
+	x->opened_at = x->w->now;
+	if (x->observes) {
+		observe(x);
+		return;
+	}
 	post(x, EVENT_STREAM_OPEN, NULL);
 	for (uint32_t i = 0; i < x->watches_len; i++)
 		create(x, i);
@@ -127,6 +145,8 @@ void watcher_init(struct world *w, uint32_t id)
 	x->slow = rng_chance(&x->rng, 300000);
 	for (uint32_t i = 0; i < x->watches_len; i++)
 		draw_watch(x, &x->watches[i]);
+	x->observes = rng_chance(&x->rng, 250000);
+	x->election = w->config.locks - 1 - (uint32_t)rng_below(&x->rng, ELECTIONS_MAX);
 	sim_at(w, rng_below(&x->rng, SIM_SECOND), (struct ev){ .kind = EV_WATCHER, .a = id });
 }
 
@@ -138,7 +158,7 @@ void watcher_think(struct watcher *x)
 		x->open = false; /* the process is gone, and the stream with it */
 	else if (x->open && x->w->phase == PHASE_CHAOS && rng_chance(&x->rng, 30000))
 		close_stream(x);
-	else if (x->open && rng_chance(&x->rng, 50000))
+	else if (x->open && !x->observes && rng_chance(&x->rng, 50000))
 		ask_progress(x);
 	if (!x->open)
 		open_stream(x);
@@ -154,7 +174,7 @@ void watcher_event(struct world *w, const struct ev *e)
 	struct inbox_item item = { .event = { .kind = (enum core_event_kind)m->err }, .bytes = buf_take(&m->bytes) };
 
 	item.event.stream.tag = m->op;
-	item.event.stream.method = METHOD_WATCH_WATCH;
+	item.event.stream.method = w->watchers[e->a].observes ? METHOD_ELECTION_OBSERVE : METHOD_WATCH_WATCH;
 	item.event.stream.bytes = buf_view(&item.bytes);
 	item.stream = true;
 	if (r->up && r->generation == e->n)
@@ -177,6 +197,8 @@ void watcher_stepped(struct world *w, const struct core_event *e)
 {
 	struct watcher *x = watcher_of(w, e->stream.tag);
 
+	if (x && e->kind == EVENT_STREAM_OPEN)
+		x->observe_floor = w->told;
 	for (uint32_t i = 0; x && e->kind == EVENT_STREAM_OPEN && i < x->watches_len; i++)
 		x->watches[i].floor = w->told;
 }
@@ -211,7 +233,7 @@ void watcher_take(struct watcher *x, const struct ev *e)
 			uint32_t len = (uint32_t)left.ptr[0] | (uint32_t)left.ptr[1] << 8 | (uint32_t)left.ptr[2] << 16 | (uint32_t)left.ptr[3] << 24;
 
 			CHECK(x->w, "P7", len <= left.len - 4, "a message of a stream is cut short");
-			check_watch_response(x, slice_of(left.ptr + 4, len));
+			(x->observes ? check_observed : check_watch_response)(x, slice_of(left.ptr + 4, len));
 			left = slice_of(left.ptr + 4 + len, left.len - 4 - len);
 		}
 		if (m->err)
