@@ -289,12 +289,25 @@ void endpoints_free(char *endpoints[ENDPOINTS_MAX], int len)
 		free(endpoints[--len]);
 }
 
+/* A host with colons stands in brackets. */
+static bool is_host_port(const char *e)
+{
+	const char *colon = strrchr(e, ':');
+	size_t host = colon ? (size_t)(colon - e) : 0;
+	long port;
+	if (host == 0 || strspn(colon + 1, "0123456789") != strlen(colon + 1) || strlen(colon + 1) > 5)
+		return false;
+	port = strtol(colon + 1, NULL, 10);
+	if (port < 1 || port > 65535 || strpbrk(e, "/ \t"))
+		return false;
+	return e[0] == '[' ? host > 2 && e[host - 1] == ']' : memchr(e, ':', host) == NULL && !strpbrk(e, "[]");
+}
+
 /* HOST:PORT of what may have a scheme before it and a slash after it; NULL: it is neither. */
 static char *endpoint_of(const char *text, size_t len, struct errmsg *em)
 {
 	static const char plain[] = "http://", tls[] = "https://";
 	char *e;
-	const char *colon;
 	if (len >= strlen(tls) && memcmp(text, tls, strlen(tls)) == 0) {
 		errmsg_set(em, "'%.*s': TLS is not supported", (int)len, text);
 		return NULL;
@@ -307,9 +320,7 @@ static char *endpoint_of(const char *text, size_t len, struct errmsg *em)
 		len--;
 	e = mem_zalloc(len + 1);
 	memcpy(e, text, len);
-	colon = strrchr(e, ':');
-	if (!colon || colon == e || !colon[1] || strspn(colon + 1, "0123456789") != strlen(colon + 1) || strlen(colon + 1) > 5 || strchr(e, '/')
-	    || strpbrk(e, " \t")) {
+	if (!is_host_port(e)) {
 		errmsg_set(em, "'%s' is not of the form HOST:PORT", e);
 		free(e);
 		return NULL;

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "ctl.h"
+
 const char help_exit_codes[] =
 	"0    done\n"
 	"1    refused by the cell, or it went wrong otherwise\n"
@@ -93,6 +95,28 @@ void help_command(const struct command *cmd)
 		print_flag(flag_by_id((enum flag_id)id));
 	printf("\nexamples:\n");
 	print_indented(cmd->examples);
+}
+
+int command_help(struct ctl *c)
+{
+	const struct command *cmd;
+	int used;
+	bool group;
+	if (c->args.words_len == 0) {
+		help_all(NULL);
+		return EXIT_DONE;
+	}
+	cmd = command_find(c->args.words, c->args.words_len, &used, &group);
+	if (cmd) {
+		help_command(cmd);
+	} else if (group && c->args.words_len == 1) {
+		help_all(c->args.words[0]);
+	} else {
+		ctl_error("no command '%s%s%s'; see 'holdfastctl help'", c->args.words[0], c->args.words_len > 1 ? " " : "",
+			  c->args.words_len > 1 ? c->args.words[1] : "");
+		return EXIT_USAGE;
+	}
+	return EXIT_DONE;
 }
 
 /* ---- the man page ---- */

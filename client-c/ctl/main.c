@@ -13,28 +13,6 @@ static bool is_offline(const struct command *cmd)
 	return cmd->function == command_help || cmd->function == command_version;
 }
 
-int command_help(struct ctl *c)
-{
-	const struct command *cmd;
-	int used;
-	bool group;
-	if (c->args.words_len == 0) {
-		help_all(NULL);
-		return EXIT_DONE;
-	}
-	cmd = command_find(c->args.words, c->args.words_len, &used, &group);
-	if (cmd) {
-		help_command(cmd);
-	} else if (group && c->args.words_len == 1) {
-		help_all(c->args.words[0]);
-	} else {
-		ctl_error("no command '%s%s%s'; see 'holdfastctl help'", c->args.words[0], c->args.words_len > 1 ? " " : "",
-			  c->args.words_len > 1 ? c->args.words[1] : "");
-		return EXIT_USAGE;
-	}
-	return EXIT_DONE;
-}
-
 static int help_asked(const struct args *a)
 {
 	if (a->command)
