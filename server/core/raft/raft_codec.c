@@ -7,11 +7,13 @@
  * could have sent, so that no handler of raft has to check the following again:
  *   (C1) the kind is known, and only an append has entries.
  *   (C2) entries follow log.index without a gap; their terms never fall, from log.term up to the message's own term.
- *   (C3) position 0 and term 0 go together, in log and in every entry. */
+ *   (C3) position 0 and term 0 go together, in log and in every entry.
+ *   (C4) no number is so large that what is counted on from it could wrap around. */
 #include "core/raft/raft_codec.h"
 
 #include "base/pbw.h"
 
+#define NUMBER_MAX ((uint64_t)INT64_MAX) /* C4 */
 #define KIND(name) HOLDFAST__INTERNAL__RAFT_MESSAGE_KIND__##name
 
 /* Field numbers of internal.proto; all of these tags fit one byte. */
@@ -101,11 +103,18 @@ static bool log_is_sound(const Holdfast__Internal__RaftMessage *pb)
 	}
 }
 
+static bool numbers_are_sound(const Holdfast__Internal__RaftMessage *pb) /* (C4) */
+{
+	return pb->term <= NUMBER_MAX && pb->log_index <= NUMBER_MAX && pb->log_term <= NUMBER_MAX && pb->commit <= NUMBER_MAX &&
+	       pb->match_index <= NUMBER_MAX && pb->match_term <= NUMBER_MAX && pb->round <= NUMBER_MAX && pb->chunk <= NUMBER_MAX &&
+	       pb->chunks <= NUMBER_MAX;
+}
+
 static bool message_is_sound(const Holdfast__Internal__RaftMessage *pb)
 {
 	bool known = pb->kind > KIND(RAFT_NONE) && pb->kind <= KIND(RAFT_TIMEOUT_NOW);
 
-	if (!known || !log_is_sound(pb))
+	if (!known || !numbers_are_sound(pb) || !log_is_sound(pb))
 		return false;
 	if (pb->n_entries > 0 && pb->kind != KIND(RAFT_APPEND)) /* (C1) */
 		return false;

@@ -9,7 +9,14 @@ static bool matches(const struct raft_log *l, struct entry_id prev)
 	return prev.index <= l->last.index && log_term(l, prev.index) == prev.term;
 }
 
-static void append_entries(struct raft *r, const struct raft_message *m)
+/* Terms never fall along a log. What follows the committed part and is older than it comes from a peer that is not sound. */
+static bool may_follow(const struct raft_log *l, const struct raft_entry *e)
+{
+	return e->term >= log_term(l, e->index - 1);
+}
+
+/* False: nothing of it is to be believed. */
+static bool append_entries(struct raft *r, const struct raft_message *m)
 {
 	struct raft_log *l = &r->log;
 	for (size_t i = 0; i < m->entries_len; i++) {
@@ -19,10 +26,15 @@ static void append_entries(struct raft *r, const struct raft_message *m)
 		if (e->index <= l->last.index) {
 			if (log_term(l, e->index) == e->term)
 				continue;
+			if (!may_follow(l, e))
+				return false;
 			log_cut(r, e->index);
 		}
+		if (!may_follow(l, e))
+			return false;
 		log_append_take(l, raft_entry_ref(e));
 	}
+	return true;
 }
 
 void recv_append(struct raft *r, const struct raft_message *m)
@@ -41,7 +53,8 @@ void recv_append(struct raft *r, const struct raft_message *m)
 		reply->match = (struct entry_id){ hint, log_term(l, hint) };
 		return;
 	}
-	append_entries(r, m);
+	if (!append_entries(r, m))
+		return;
 	match = m->log.index + m->entries_len;
 	/* Not min(commit, last): what follows `match` in our log is of an older leader and may be about to be cut. */
 	commit_to(r, m->commit < match ? m->commit : match);
@@ -59,6 +72,8 @@ void recv_append(struct raft *r, const struct raft_message *m)
 static void recv_reject(struct raft *r, struct progress *p, const struct raft_message *m)
 {
 	raft_index next;
+	if (m->log.index > r->log.last.index)
+		return; /* no message of ours named that */
 	/* An answer to an older message says nothing about where we are now. */
 	if (m->log.index <= p->match || (p->state == PROGRESS_PROBE && m->log.index != p->next - 1) || p->state == PROGRESS_SNAPSHOT)
 		return;

@@ -111,7 +111,7 @@ START_TEST(codec__every_field_survives)
 		.entries = entries, .entries_len = 5, .wait_seq = 9,
 	};
 	struct raft_message chunk = {
-		.kind = KIND(RAFT_SNAPSHOT), .term = UINT64_MAX, .log = { UINT64_MAX, UINT64_MAX }, .chunk = 1, .chunks = 300,
+		.kind = KIND(RAFT_SNAPSHOT), .term = INT64_MAX, .log = { INT64_MAX, INT64_MAX }, .chunk = 1, .chunks = 300,
 		.data = slice_of_str("bytes"), .state_hash = UINT64_C(0xfedcba9876543210),
 	};
 	struct raft_message reply = {
@@ -140,7 +140,7 @@ END_TEST
 
 static uint64_t any_number(struct rng *rng)
 {
-	return rng_next(rng) >> rng_below(rng, 64);
+	return rng_next(rng) >> rng_between(rng, 1, 63);
 }
 
 START_TEST(codec__random_messages_survive)
@@ -193,6 +193,8 @@ static const struct refused refused[] = {
 	{ "an entry kind that is not known", APPEND, 5, { 3, 2 }, { { 4, 2, 3 } }, .want = ERR_MALFORMED },
 	{ "an entry kind that is one of ours but for its high bits", APPEND, 5, { 3, 2 }, { { 4, 2, 257 } }, .want = ERR_MALFORMED },
 	{ "an index that wraps around", APPEND, 5, { UINT64_MAX, 2 }, { { 0, 2, 1 } }, .want = ERR_MALFORMED },
+	{ "a term that the next one could wrap around", APPEND, UINT64_MAX, { 3, 2 }, .want = ERR_MALFORMED },
+	{ "a position that the next one could wrap around", APPEND, 5, { UINT64_MAX, 2 }, .want = ERR_MALFORMED },
 	{ "a position after the sender's term", APPEND, 5, { 3, 6 }, .want = ERR_MALFORMED },
 	{ "a position without a term", APPEND, 5, { 3, 0 }, .want = ERR_MALFORMED },
 	{ "a term without a position", APPEND, 5, { 0, 3 }, .want = ERR_MALFORMED },

@@ -735,6 +735,50 @@ START_TEST(members__fewer_voters_commit_what_waits)
 }
 END_TEST
 
+/* ---- peers that contradict what is agreed: they are not heard ---- */
+
+START_TEST(unsound__another_leader_of_our_own_term)
+{
+	raft_term term;
+
+	start(three, 3);
+	lead();
+	term = raft_current_term(r);
+	append(term, (struct entry_id){ 0, 0 }, 1, TERMS(term));
+	ck_assert_int_eq(raft_role(r), RAFT_LEADER);
+	ck_assert_ptr_null(sent(KIND(APPEND_REPLY), 2));
+	receive((struct raft_message){ .kind = KIND(HEARTBEAT), .from = 2, .to = 1, .term = term });
+	ck_assert_int_eq(raft_role(r), RAFT_LEADER);
+}
+END_TEST
+
+START_TEST(unsound__terms_that_fall_behind_what_is_committed)
+{
+	start(three, 3);
+	append(5, (struct entry_id){ 0, 0 }, 3, TERMS(4, 5, 5));
+	persist();
+	ck_assert_uint_eq(raft_commit_index(r), 3);
+	/* Up to 3 nothing is compared; what follows would be older than that. */
+	append(6, (struct entry_id){ 1, 4 }, 5, TERMS(4, 4, 4, 4));
+	ck_assert_uint_eq(raft_last_index(r), 3);
+	ck_assert_uint_eq(raft_commit_index(r), 3);
+	ck_assert_ptr_null(sent(KIND(APPEND_REPLY), 2));
+	append(6, (struct entry_id){ 3, 5 }, 4, TERMS(6));
+	ck_assert_uint_eq(raft_last_index(r), 4);
+}
+END_TEST
+
+START_TEST(unsound__a_refusal_of_what_was_never_sent)
+{
+	start(three, 3);
+	lead();
+	receive((struct raft_message){ .kind = KIND(APPEND_REPLY), .from = 2, .to = 1, .term = raft_current_term(r), .reject = true,
+				       .log = { 500, 0 }, .match = { 400, 0 } });
+	raft_check(r);
+	ck_assert_uint_eq(rd.reads_len, 0);
+}
+END_TEST
+
 static Suite *raft_suite(void)
 {
 	Suite *s = suite_create("core_raft");
@@ -750,6 +794,12 @@ static Suite *raft_suite(void)
 	tcase_add_loop_test(tc, vote__a_stale_sender_is_told_the_term, 0, 5);
 	tcase_add_loop_test(tc, election__nobody_else_campaigns, 0, 2);
 	tcase_add_test(tc, election__timeouts_are_drawn_from_one_to_two);
+	suite_add_tcase(s, tc);
+	tc = tcase_create("unsound peers");
+	tcase_add_checked_fixture(tc, NULL, teardown);
+	tcase_add_test(tc, unsound__another_leader_of_our_own_term);
+	tcase_add_test(tc, unsound__terms_that_fall_behind_what_is_committed);
+	tcase_add_test(tc, unsound__a_refusal_of_what_was_never_sent);
 	suite_add_tcase(s, tc);
 	tc = tcase_create("follower");
 	tcase_add_checked_fixture(tc, NULL, teardown);
