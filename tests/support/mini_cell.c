@@ -86,6 +86,8 @@ struct mini_cell {
 	struct buf scratch;
 	void (*on_output)(void *ctx, size_t i, struct core_output *o);
 	void *on_output_ctx;
+	void (*on_event)(void *ctx, size_t i, const struct core_event *e);
+	void *on_event_ctx;
 };
 
 static char urls[MINI_REPLICAS_MAX][48];
@@ -339,6 +341,8 @@ static void settle(struct mini_cell *m, size_t i)
 static bool step(struct mini_cell *m, size_t i, struct core_event e)
 {
 	e.now = m->now;
+	if (m->on_event)
+		m->on_event(m->on_event_ctx, i, &e);
 	core_step(m->nodes[i].core, &e);
 	return true;
 }
@@ -836,6 +840,12 @@ void mini_on_output(struct mini_cell *m, void (*fn)(void *ctx, size_t i, struct 
 {
 	m->on_output = fn;
 	m->on_output_ctx = ctx;
+}
+
+void mini_on_event(struct mini_cell *m, void (*fn)(void *ctx, size_t i, const struct core_event *e), void *ctx)
+{
+	m->on_event = fn;
+	m->on_event_ctx = ctx;
 }
 
 void mini_stream(struct mini_cell *m, size_t i, enum core_event_kind kind, uint64_t stream, enum method_id method, struct slice bytes)

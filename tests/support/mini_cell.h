@@ -66,6 +66,8 @@ uint64_t mini_lock(struct mini_cell *m, size_t i, const char *name, lease_id id)
 uint64_t mini_lock_bounded(struct mini_cell *m, size_t i, const char *name, lease_id id, enum lock_mode mode, int64_t wait_ms);
 uint64_t mini_unlock(struct mini_cell *m, size_t i, const char *key);
 
+/* fn sees every event just before a core does; what it borrows lives for the call. */
+void mini_on_event(struct mini_cell *m, void (*fn)(void *ctx, size_t i, const struct core_event *e), void *ctx);
 /* Streams: fn gets every output of every replica; it may take the messages. */
 void mini_on_output(struct mini_cell *m, void (*fn)(void *ctx, size_t i, struct core_output *o), void *ctx);
 /* EVENT_STREAM_OPEN (method; bytes: Observe's request), _MESSAGE (bytes), _WRITABLE or _CLOSED. */
