@@ -67,6 +67,11 @@ static bool interrupted(const struct ask *a, struct answer *ret)
 	return true;
 }
 
+static bool is_write(const struct ask *a)
+{
+	return method_by_id(a->method)->access == METHOD_WRITE;
+}
+
 static struct endpoint *pick(struct link *l, const struct ask *a)
 {
 	return a->only ? link_pick_only(l, a->only - 1) : link_pick(l);
@@ -75,7 +80,7 @@ static struct endpoint *pick(struct link *l, const struct ask *a)
 static void nobody(struct link *l, const struct ask *a, struct answer *ret)
 {
 	size_t used = 0;
-	ret->kind = ret->attempts ? ANSWER_UNKNOWN : ANSWER_NONE;
+	ret->kind = ret->attempts && is_write(a) ? ANSWER_UNKNOWN : ANSWER_NONE;
 	ret->code = STATUS_UNAVAILABLE;
 	if (ret->text[0])
 		return; /* what the last one said */

@@ -18,9 +18,9 @@ const struct command commands[] = {
 		  "\n"
 		  "COMMAND finds HOLDFAST_LOCK (the name), HOLDFAST_TOKEN (the fencing token, a\n"
 		  "decimal number that rises with every grant of this lock) and HOLDFAST_LEASE\n"
-		  "(the lease's ID) in its environment. Hand the token to whatever the lock\n"
-		  "guards, which should refuse lower ones: no process can know that it has not\n"
-		  "been stopped for a while.\n"
+		  "(the lease's ID, hexadecimal) in its environment. Hand the token to whatever\n"
+		  "the lock guards, which should refuse lower ones: no process can know that it\n"
+		  "has not been stopped for a while.\n"
 		  "\n"
 		  "Ends with COMMAND's own code, or 128 and the number of the signal that ended\n"
 		  "it. It also stops, and releases, when the process that started it ends.",

@@ -375,7 +375,7 @@ static int ask_and_hold(struct hold *h)
 	if (code) /* another meaning than COMMAND's own codes */
 		return h->c->args.run && code < EXIT_LOST ? EXIT_NOT_RUN : code;
 	signals_guard();
-	follow_init(&g.follow, h->c->link, buf_view(&h->key), h->token + 1);
+	follow_init(&g.follow, h->c->link, buf_view(&h->key), h->token);
 	g.failovers = h->session.failovers;
 	code = h->c->args.run ? hold_command(h, &g) : hold_only(h, &g);
 	follow_deinit(&g.follow);
