@@ -156,6 +156,12 @@ void check_step(struct replica *r)
 	CHECK(r->w, "raft", term >= r->noted_term, "%s: its term falls to %llu", r->name, (unsigned long long)term);
 	if (role == RAFT_LEADER && (r->noted_role != RAFT_LEADER || term != r->noted_term))
 		elected(r, term);
+	if (r->w->opts.trace && (role != r->noted_role || term != r->noted_term)) {
+		static const char *const names[] = { "follower", "pre-candidate", "candidate", "leader" };
+
+		sim_trace_line(r->w, "%s is a %s in term %llu, log to %llu, commit %llu", r->name, names[role], (unsigned long long)term,
+			       (unsigned long long)raft_last_index(raft), (unsigned long long)commit);
+	}
 	r->noted_role = role;
 	r->noted_term = term;
 	r->leads = role == RAFT_LEADER;

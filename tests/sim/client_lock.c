@@ -140,7 +140,8 @@ static void give_up_waiting(struct client *c)
 	if (!c->slot[SLOT_LOCK] || !rng_chance(&c->rng, c->draining ? 30000 : 15000))
 		return;
 	op_close(c, c->slot[SLOT_LOCK], true);
-	c->hold = rng_chance(&c->rng, 500000) ? HOLD_NONE : HOLD_LEAVING;
+	c->hold = rng_chance(&c->rng, 600000) ? HOLD_NONE : HOLD_LEAVING;
+	c->again = c->hold == HOLD_NONE && !c->draining && rng_chance(&c->rng, 500000);
 	c->token = 0;
 }
 

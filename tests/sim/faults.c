@@ -67,7 +67,7 @@ static void cut_clients(struct world *w, uint32_t to, sim_us until, uint32_t per
 
 static void split(struct world *w, uint32_t side, const char *what)
 {
-	sim_us until = w->now + often_short(w, 100 * SIM_MS, 3 * SIM_SECOND, 8 * SIM_SECOND);
+	sim_us until = w->now + (w->config.flapping ? draw(w, SIM_SECOND, 4 * SIM_SECOND) : often_short(w, 100 * SIM_MS, 3 * SIM_SECOND, 8 * SIM_SECOND));
 	bool one_way = rng_chance(&w->fault_rng, 250000);
 
 	w->totals.partitions++;
@@ -80,7 +80,7 @@ static void split(struct world *w, uint32_t side, const char *what)
 			if (!one_way)
 				cut(w, b, a, until);
 		}
-		if ((side >> a & 1) && rng_chance(&w->fault_rng, 400000))
+		if ((side >> a & 1) && !w->config.flapping && rng_chance(&w->fault_rng, 400000))
 			cut_clients(w, a, until, 500000);
 	}
 }
@@ -271,6 +271,8 @@ void faults_begin(struct world *w)
 {
 	for (unsigned i = 0; i < FAULT_COUNT; i++)
 		w->config.weights[i] = 1 + (uint32_t)rng_below(&w->rng, 12);
+	for (unsigned i = 0; i < FAULT_COUNT && w->config.flapping; i++)
+		w->config.weights[i] = i == FAULT_ISOLATE_LEADER ? 12 : i == FAULT_PAUSE_LEADER ? 4 : 0;
 	w->config.weights[FAULT_CRASH_ALL] /= 4;
 	w->config.weights[FAULT_PEER_LOST] /= 2;
 	sim_at(w, 2 * SIM_SECOND + draw(w, 0, SIM_SECOND), (struct ev){ .kind = EV_FAULT });

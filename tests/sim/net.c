@@ -18,12 +18,13 @@ static sim_us delay(struct world *w, const struct link *l, sim_us base, sim_us j
 	return d;
 }
 
-static void post(struct world *w, uint32_t from, uint32_t to, struct buf *bytes, sim_us at)
+static void post(struct world *w, uint32_t from, uint32_t to, struct buf *bytes, sim_us at, bool late)
 {
 	struct packet *p = mem_zalloc(sizeof *p);
 
 	p->from = from;
 	p->to = to;
+	p->late = late;
 	p->bytes = buf_take(bytes);
 	sim_at(w, at, (struct ev){ .kind = EV_PACKET, .ptr = p });
 }
@@ -48,21 +49,21 @@ void net_send(struct world *w, uint32_t from, uint32_t to, struct buf *bytes, bo
 	if (chance(w, w->config.dup)) {
 		struct buf copy = buf_copy_of(buf_view(bytes));
 
-		post(w, from, to, &copy, at + delay(w, l, 0, 20 * SIM_MS));
+		post(w, from, to, &copy, at + delay(w, l, 0, 20 * SIM_MS), false);
 	}
 	if (chance(w, w->config.late)) {
 		struct buf copy = buf_copy_of(buf_view(bytes));
 
-		post(w, from, to, &copy, at + rng_between(&w->net_rng, SIM_SECOND / 2, 20 * SIM_SECOND));
+		post(w, from, to, &copy, at + rng_between(&w->net_rng, SIM_SECOND / 2, 20 * SIM_SECOND), true);
 	}
-	post(w, from, to, bytes, at);
+	post(w, from, to, bytes, at, false);
 }
 
 void net_packet(struct world *w, struct packet *p)
 {
 	struct replica *r = &w->replicas[p->to];
 
-	if (r->up && r->messages.len < 4096) {
+	if (r->up && r->messages.len < 4096 && (!p->late || w->phase == PHASE_CHAOS)) {
 		struct inbox_item item = { .event = { .kind = EVENT_MESSAGE }, .bytes = buf_take(&p->bytes) };
 
 		item.event.message = buf_view(&item.bytes);

@@ -26,7 +26,7 @@ static sim_us patience(struct client *c, const struct op *o)
 	case OP_CAMPAIGN:
 		if (o->wait_ms >= 0)
 			return (sim_us)o->wait_ms * SIM_MS + rng_between(&c->rng, 2 * SIM_SECOND, 9 * SIM_SECOND);
-		return rng_between(&c->rng, 4 * SIM_SECOND, 20 * SIM_SECOND);
+		return rng_chance(&c->rng, 400000) ? rng_between(&c->rng, SIM_SECOND / 3, 3 * SIM_SECOND) : rng_between(&c->rng, 4 * SIM_SECOND, 20 * SIM_SECOND);
 	default: return rng_between(&c->rng, SIM_SECOND / 3, (rng_chance(&c->rng, 300000) ? 10 : 3) * SIM_SECOND);
 	}
 }

@@ -81,6 +81,7 @@ struct ev {
 
 struct packet {
 	uint32_t from, to;
+	bool late; /* a copy that was long on its way: the healed network has none */
 	struct buf bytes;
 };
 
@@ -540,6 +541,7 @@ struct config { /* drawn from the seed */
 	uint32_t max_pending, max_waiters, kv_slots, request_timeout_ms;
 	uint32_t log_memory, append_bytes, inflight;
 	bool equal_clocks, wipes;
+	bool flapping; /* leaders are cut off for a moment, again and again, with much in flight: old tails meet new snapshots */
 	uint64_t auto_compact_revisions;
 };
 

@@ -41,6 +41,23 @@ static void draw_config(struct world *w)
 	cf->equal_clocks = rng_chance(r, 200000);
 }
 
+static void draw_flapping(struct world *w)
+{
+	struct config *cf = &w->config;
+
+	cf->flapping = rng_chance(&w->rng, 100000);
+	if (!cf->flapping)
+		return;
+	cf->kv_slots = 3;
+	cf->snapshot_count = rng_between(&w->rng, 5, 20);
+	cf->snapshot_keep = rng_between(&w->rng, 1, 3);
+	cf->log_memory = 200;
+	cf->append_bytes = rng_chance(&w->rng, 500000) ? 100 : 0;
+	cf->inflight = rng_chance(&w->rng, 500000) ? 2 : 0;
+	cf->fault_every = rng_between(&w->rng, SIM_SECOND, 3 * SIM_SECOND);
+	cf->max_pending = cf->max_waiters = 100000;
+}
+
 static void draw_phases(struct world *w)
 {
 	sim_us end = w->opts.seconds * SIM_SECOND;
@@ -65,6 +82,7 @@ static void begin(struct world *w)
 	rng_init(&w->disk_rng, rng_next(&w->rng));
 	rng_init(&w->fault_rng, rng_next(&w->rng));
 	draw_config(w);
+	draw_flapping(w);
 	draw_phases(w);
 	for (uint32_t i = 0; i < w->config.replicas; i++) {
 		replica_init(w, i);
