@@ -405,6 +405,7 @@ uint64_t value_number(struct slice value); /* 0: none */
 
 struct committed {
 	raft_term term;
+	raft_term committed_in; /* at the latest */
 	uint64_t content;   /* hash of kind and data */
 	uint64_t state_hash; /* after it; 0: not applied by the referee */
 	struct raft_entry *entry;
