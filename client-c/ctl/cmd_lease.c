@@ -125,7 +125,11 @@ int command_lease_keep_alive(struct ctl *c)
 		if (s.renewals > told) {
 			told = s.renewals;
 			print_renewal(c, &s);
-			if (!out_flush() || c->args.once)
+			if (!out_flush()) {
+				code = out_failed();
+				break;
+			}
+			if (c->args.once)
 				break;
 		}
 		if (s.gone) {

@@ -30,7 +30,7 @@ static void on_message(void *owner, struct slice bytes)
 	f->class->reply(f, m);
 	protobuf_c_message_free_unpacked(m, NULL);
 	if (!out_flush() && !f->over)
-		flow_end(f, EXIT_FAILED, "standard output is closed");
+		flow_end(f, out_failed(), NULL);
 }
 
 static void on_end(void *owner, int code, const char *text, struct slice details)

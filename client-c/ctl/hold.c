@@ -211,10 +211,8 @@ static int lost(struct hold *h, const struct holding *g)
 static int hold_only(struct hold *h, struct holding *g)
 {
 	h->class->print(h);
-	if (!out_flush()) {
-		ctl_error("cannot write to standard output");
-		return EXIT_FAILED;
-	}
+	if (!out_flush())
+		return out_failed();
 	while (!signals_stopped()) {
 		uint64_t next;
 		if (holding_run(h, g, &next) || now_ms() >= h->session.end_ms)

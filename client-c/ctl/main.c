@@ -36,10 +36,8 @@ static int run(struct ctl *c)
 	c->link = link_new(c->endpoints, c->endpoints_len);
 	signals_start(link_wake, c->link);
 	code = c->args.command->function(c);
-	if (!out_flush() && code == EXIT_DONE) {
-		ctl_error("cannot write to standard output");
-		code = EXIT_FAILED;
-	}
+	if (!out_flush() && code == EXIT_DONE)
+		code = out_failed();
 	signals_stop();
 	link_free(c->link);
 	return code;
@@ -76,7 +74,7 @@ int main(int argc, char **argv)
 	c.out = (struct out){ .format = (enum output)c.args.output, .hex = c.args.hex };
 	if (is_offline(c.args.command)) {
 		code = c.args.command->function(&c);
-		return out_flush() ? code : EXIT_FAILED;
+		return out_flush() ? code : out_failed();
 	}
 	if (!args_endpoints(c.args.endpoints, c.endpoints, &c.endpoints_len, &em)) {
 		ctl_error("--endpoints: %s", em.text);

@@ -2,11 +2,14 @@
  * reply has passed. */
 #include "out.h"
 
+#include <errno.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 
 #include "base/mem.h"
+#include "ctl.h"
 #include "text.h"
 
 /* ---- bytes ---- */
@@ -352,7 +355,21 @@ void out_printf(const char *fmt, ...)
 	va_end(ap);
 }
 
+static int write_error; /* the first errno */
+
 bool out_flush(void)
 {
-	return fflush(stdout) == 0 && !ferror(stdout);
+	errno = 0;
+	if (fflush(stdout) == 0 && !ferror(stdout))
+		return true;
+	write_error = write_error ? write_error : errno;
+	return false;
+}
+
+int out_failed(void)
+{
+	if (write_error == EPIPE)
+		return EXIT_SIGNAL + SIGPIPE;
+	ctl_error("cannot write to standard output%s%s", write_error ? ": " : "", write_error ? strerror(write_error) : "");
+	return EXIT_FAILED;
 }

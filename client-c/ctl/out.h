@@ -50,5 +50,6 @@ bool out_message(const struct out *o, const ProtobufCMessage *m);
 void out_write(const struct buf *b); /* and clears nothing */
 void out_printf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 bool out_flush(void);                /* false: it cannot be written (any more) */
+int out_failed(void);                /* what to exit with then: quietly as by SIGPIPE when the reader has gone, otherwise with a message */
 
 #endif

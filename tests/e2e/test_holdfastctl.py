@@ -224,7 +224,11 @@ def endpoints_stand_in_for_each_other(server):
         ctl(dead, "get", "k", "--timeout", "500ms", code=NO_ANSWER)
         for bad in ("nonsense", "https://a:1", ""):
             ctl(c, "get", "k", "--endpoints", bad, code=USAGE)
-        # Standard output that is closed is an error.
+        # A reader who has had enough is not an error to talk about; a full disk is.
+        out(order, "put", "big", stdin="x" * 1000000)
+        done = subprocess.run(["bash", "-c", f"{CTL} get big --values-only | head -c 1; echo ${{PIPESTATUS[0]}}"], env=_env(order), text=True,
+                              capture_output=True, timeout=10, check=False)
+        assert done.stdout == "x141\n" and done.stderr == "", done
         done = subprocess.run(f"{CTL} get k >/dev/full", shell=True, env=_env(c), capture_output=True, text=True, check=False)
         assert done.returncode == FAILED and "cannot write" in done.stderr, done
 
