@@ -1,6 +1,7 @@
 """Faults that other services of this kind have had in public, end to end. Each is also a unit test of the module that would have it; here real clients,
 processes and deaths are in between."""
 import json
+import os
 import random
 import socket
 import threading
@@ -148,7 +149,8 @@ def a_slow_reader_misses_nothing_or_is_told_so(server):
         slow.close()
         assert seen == list(range(first, first + len(seen))), "events were left out in silence"
         assert lost == head or seen[-1] > head, (lost, seen[-3:])
-        assert grown < 120, f"memory grew by {grown:.0f} MB for a reader that does not read (20 MB were written)"
+        # A sanitizer keeps what was freed.
+        assert grown < 120 or "ASAN_OPTIONS" in os.environ, f"memory grew by {grown:.0f} MB for a reader that does not read (20 MB were written)"
         print(f"{len(seen)} events were told, then {'the loss' if lost else 'the end'}; memory grew by {grown:.0f} MB")
 
 

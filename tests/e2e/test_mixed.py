@@ -4,7 +4,7 @@ import random
 
 import cells
 from clients import (Eye, b64, call, curl_talk, electionpb, etcdctl_talk, go_talk, insist, lockpb, node_talk, unb64)
-from runner import is_full, test
+from runner import test
 
 BUILD = 240
 NAME = "election/mixed"  # npm's client puts 'election/' before its names
@@ -152,7 +152,7 @@ def contenders_of_every_kind_hold_in_the_order_of_creation(server):
 @test(timeout=BUILD)
 def contenders_of_every_kind_keep_their_order_through_the_death_of_the_leader(server):
     """The calls at the replica that dies end with it; so those that are one connection to one replica ask at another."""
-    with cells.Cell(server, 5 if is_full() else 3) as cell:
+    with cells.Cell(server, 5) as cell:
         leader = cell.leader()
         lives = [r for r in cell.replicas if r is not leader]
         names = list(_kinds(cell))
