@@ -341,28 +341,34 @@ bool out_message(const struct out *o, const ProtobufCMessage *m)
 	return true;
 }
 
+static int write_error; /* the first errno */
+
+static void note_error(void)
+{
+	if (!write_error)
+		write_error = errno;
+}
+
 void out_write(const struct buf *b)
 {
-	if (b->len)
-		fwrite(b->ptr, 1, b->len, stdout);
+	if (b->len && fwrite(b->ptr, 1, b->len, stdout) != b->len)
+		note_error();
 }
 
 void out_printf(const char *fmt, ...)
 {
 	va_list ap;
 	va_start(ap, fmt);
-	vprintf(fmt, ap);
+	if (vprintf(fmt, ap) < 0)
+		note_error();
 	va_end(ap);
 }
 
-static int write_error; /* the first errno */
-
 bool out_flush(void)
 {
-	errno = 0;
 	if (fflush(stdout) == 0 && !ferror(stdout))
 		return true;
-	write_error = write_error ? write_error : errno;
+	note_error();
 	return false;
 }
 
