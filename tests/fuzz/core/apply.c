@@ -68,4 +68,4 @@ static void seeds(struct fuzz_corpus *c)
 	}
 }
 
-const struct fuzz_target fuzz_target = { "apply", fuzz_apply, seeds, mutate_items, 10000 };
+const struct fuzz_target fuzz_target = { "apply", fuzz_apply, seeds, mutate_items, 4000 };

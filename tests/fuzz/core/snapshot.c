@@ -75,4 +75,4 @@ static void seeds(struct fuzz_corpus *c)
 	}
 }
 
-const struct fuzz_target fuzz_target = { "snapshot", fuzz_snapshot, seeds, mutate, 100000 };
+const struct fuzz_target fuzz_target = { "snapshot", fuzz_snapshot, seeds, mutate, 50000 };

@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "client.h"
+#include "support/scale.h"
 
 static const char *const requests[] = {
 	"POST /v3/kv/put HTTP/1.1\r\nHost: x\r\nContent-Length: 14\r\n\r\n{\"key\":\"Zm9v\"}",
@@ -68,7 +69,7 @@ static void live(struct setup *s, struct rng *rng)
 
 int main(int argc, char **argv)
 {
-	uint64_t rounds = argc > 1 ? strtoull(argv[1], NULL, 10) : 2000;
+	uint64_t rounds = argc > 1 ? strtoull(argv[1], NULL, 10) : test_scaled(2000);
 	struct fake_figures f;
 	struct setup s;
 	struct rng rng;

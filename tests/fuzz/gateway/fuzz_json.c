@@ -11,6 +11,7 @@
 #include "gateway/transcode.h"
 #include "methods.h"
 #include "random_message.h"
+#include "support/scale.h"
 
 static const char *const pieces[] = {
 	"{", "}", "[", "]", ",", ":", "\"", "\\", "\\u", "\\ud83d", "null", "true", "-", "0", "1e9", ".", "9223372036854775808", "\"key\":", "\"ID\":", "{\"success\":[",
@@ -74,7 +75,7 @@ static bool feed(const ProtobufCMessageDescriptor *desc, struct slice body, stru
 
 int main(int argc, char **argv)
 {
-	uint64_t rounds = argc > 1 ? strtoull(argv[1], NULL, 10) : 20000, good = 0;
+	uint64_t rounds = argc > 1 ? strtoull(argv[1], NULL, 10) : test_scaled(20000), good = 0;
 	struct rng rng;
 	struct arena scratch;
 	rng_init(&rng, argc > 2 ? strtoull(argv[2], NULL, 10) : 1);

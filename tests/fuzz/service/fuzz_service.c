@@ -10,6 +10,7 @@
 #include "base/rng.h"
 #include "null_node.h"
 #include "service/service.h"
+#include "support/scale.h"
 
 struct fuzz_call {
 	struct service_call call;
@@ -149,7 +150,7 @@ static size_t random_input(struct rng *rng, uint8_t *out, size_t max)
 
 int main(int argc, char **argv)
 {
-	unsigned long rounds = argc > 1 ? strtoul(argv[1], NULL, 10) : 1000000;
+	unsigned long rounds = argc > 1 ? strtoul(argv[1], NULL, 10) : test_scaled(1000000);
 	uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 10) : 1;
 	uint8_t *input = mem_alloc(2048);
 	struct rng rng;
