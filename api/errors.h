@@ -136,6 +136,10 @@ enum status_code {
 	X(ERR_UNKNOWN_SESSION, STATUS_NOT_FOUND, "holdfast: no such session")                                          \
 	X(ERR_REQUEST_ID_TOO_OLD, STATUS_FAILED_PRECONDITION,                                                          \
 	  "holdfast: the result of this request ID is no longer kept")                                                 \
+	X(ERR_REQUEST_ID_REUSED, STATUS_FAILED_PRECONDITION,                                                           \
+	  "holdfast: this request ID was already used for another request")                                            \
+	X(ERR_RESULT_TOO_LARGE, STATUS_FAILED_PRECONDITION,                                                            \
+	  "holdfast: the request was applied, and its result was too large to keep: read it again")                    \
 	X(ERR_OUTCOME_UNKNOWN, STATUS_UNAVAILABLE, "holdfast: the request may or may not have been applied")           \
 	X(ERR_OVERLOADED, STATUS_RESOURCE_EXHAUSTED, "holdfast: overloaded, the request was not applied")              \
 	X(ERR_UNIMPLEMENTED, STATUS_UNIMPLEMENTED, "holdfast: not implemented")                                        \

@@ -5,6 +5,7 @@
  *   (A2) an entry with a version above ours stops the replica for good: to skip it would fork the state.
  *   (A3) after each entry those whose contender is gone are told, then those who came to hold are looked up; a waiter never survives its
  *        contender.
+ *   (A4) a command that names a session is carried out at most once (kv_once), and its reply is made on all replicas alike.
  * A call of core_take applies a bounded amount; the rest waits in a backlog. Read indexes look at state.applied, so nothing overtakes it. */
 #include "internal.h"
 
@@ -48,11 +49,12 @@ void apply_drop_backlog(struct core *c)
 /* ---- one command ---- */
 
 struct applying {
+	struct core *core;
 	struct command cmd;
 	struct call *call; /* ours; NULL: nobody here waits for it */
 	struct buf *reply; /* NULL: nobody here asks */
 	raft_term term;
-	struct kv_lock_result lock;
+	struct kv_outcome out;
 };
 
 static enum err apply_publish(struct core *c, const struct applying *a)
@@ -72,19 +74,14 @@ static enum err apply_publish(struct core *c, const struct applying *a)
 	return e;
 }
 
-static enum err apply_lock(struct core *c, struct applying *a)
+/* The leader keeps the bound of whoever asked. */
+static void note_bound(struct core *c, const struct applying *a)
 {
-	enum err e = kv_lock(&c->env, a->cmd.payload, &a->lock);
-	const struct kv *kv;
-	const struct contender *ct;
+	const struct kv *kv = store_get(c->store, buf_view(&a->out.lock.key), 0);
+	const struct contender *ct = kv ? lock_find(c->locks, kv) : NULL;
 
-	if (e || !core_leads(c))
-		return e;
-	kv = store_get(c->store, buf_view(&a->lock.key), 0);
-	ct = kv ? lock_find(c->locks, kv) : NULL;
 	if (ct)
 		bound_note(c, ct);
-	return e;
 }
 
 static enum err execute(struct core *c, struct applying *a)
@@ -112,7 +109,7 @@ static enum err execute(struct core *c, struct applying *a)
 	case CMD(LEASE_END):
 		return kv_lease_end(env, payload, a->term);
 	case CMD(LOCK):
-		return apply_lock(c, a);
+		return kv_lock(env, payload, &a->out.lock);
 	case CMD(UNLOCK):
 		return kv_unlock(env, payload, a->reply);
 	case CMD(ABANDON):
@@ -126,6 +123,31 @@ static enum err execute(struct core *c, struct applying *a)
 	default:
 		return ERR_UNIMPLEMENTED; /* a kind that this version of the rules does not have: nothing, everywhere alike */
 	}
+}
+
+static enum err execute_once(void *ctx, struct kv_outcome *out)
+{
+	struct applying *a = ctx;
+
+	ASSERT(out == &a->out);
+	a->reply = &out->reply;
+	return execute(a->core, a);
+}
+
+/* The reply as it is told here, in out.reply. */
+static enum err carry_out(struct core *c, struct applying *a)
+{
+	struct buf own = { 0 };
+	enum err e;
+
+	if (a->cmd.session == 0)
+		return execute(c, a);
+	e = kv_once(&c->env, &a->cmd, a->term, execute_once, a, &a->out);
+	if (!e && a->call)
+		kv_own_reply(&c->env, buf_view(&a->out.reply), &own);
+	buf_free(&a->out.reply);
+	a->out.reply = own;
+	return e;
 }
 
 /* ---- who is told ---- */
@@ -169,20 +191,20 @@ static void grant_again(struct core *c, struct call *call, const struct applying
 	pbw_i64(&payload, 1, (int64_t)wire_find_u64(a->cmd.payload, 1, 0));
 	pbw_i64(&payload, 2, (int64_t)rng_between(&c->rng, 1, INT64_MAX));
 	propose_release(c, call);
-	propose_submit(c, call, CMD(LEASE_GRANT), buf_view(&payload));
+	propose_submit_again(c, call, buf_view(&payload), &a->cmd);
 	buf_free(&payload);
 }
 
-static void finish_call(struct core *c, struct applying *a, enum err e, struct buf *reply)
+static void finish_call(struct core *c, struct applying *a, enum err e)
 {
 	struct call *call = a->call;
 
 	if (call->lock) {
-		lock_applied(c, call, e, &a->lock);
+		lock_applied(c, call, e, &a->out.lock, &a->out.details);
 	} else if (e == ERR_LEASE_EXISTS && call->retry_id) {
 		grant_again(c, call, a);
 	} else {
-		call_tell(c, call, e, reply, NULL);
+		call_tell(c, call, e, &a->out.reply, &a->out.details);
 		propose_drop(c, call);
 	}
 }
@@ -204,8 +226,7 @@ static void after_leases_ended(struct core *c, const struct command *cmd)
 
 static void apply_command(struct core *c, const struct raft_entry *entry)
 {
-	struct applying a = { .term = entry->term };
-	struct buf reply = { 0 };
+	struct applying a = { .core = c, .term = entry->term };
 	uint64_t events = store_history_end(c->store);
 	enum err e;
 
@@ -216,18 +237,21 @@ static void apply_command(struct core *c, const struct raft_entry *entry)
 		return;
 	}
 	a.call = find_call(c, &a.cmd);
-	a.reply = a.call && a.call->tag ? &reply : NULL;
+	a.reply = a.call && a.call->tag ? &a.out.reply : NULL;
 	c->env.header.term = raft_current_term(c->raft);
 	c->env.now = c->now;
-	e = execute(c, &a);
+	e = carry_out(c, &a);
+	if (a.cmd.kind == CMD(LOCK) && !e && core_leads(c))
+		note_bound(c, &a);
 	arena_clear(&c->arena);
 	c->state.applied = (struct entry_id){ .index = entry->index, .term = entry->term };
 	after_leases_ended(c, &a.cmd);
 	tell_waiters(c, &a, events);
 	if (a.call)
-		finish_call(c, &a, e, &reply);
-	buf_free(&reply);
-	buf_free(&a.lock.key);
+		finish_call(c, &a, e);
+	buf_free(&a.out.reply);
+	buf_free(&a.out.details);
+	buf_free(&a.out.lock.key);
 }
 
 static void apply_entry(struct core *c, const struct raft_entry *entry)

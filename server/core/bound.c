@@ -9,11 +9,10 @@
  * Deadlines follow the clock that stands still with us. */
 #include "internal.h"
 
-static void encode_abandon(const struct core *c, struct slice name, struct slice key, struct call_id call, struct buf *out)
+static void encode_abandon(struct slice name, struct slice key, struct call_id call, bool bound_is_over, struct buf *out)
 {
 	size_t mark;
 
-	(void)c;
 	pbw_bytes(out, 1, name);
 	pbw_bytes(out, 2, key);
 	mark = pbw_open(out, 3);
@@ -22,14 +21,15 @@ static void encode_abandon(const struct core *c, struct slice name, struct slice
 	pbw_u64(out, 3, call.call);
 	pbw_close(out, mark);
 	pbw_u64(out, 5, 1);
+	pbw_u64(out, 6, bound_is_over);
 }
 
-static enum err propose_end(struct core *c, const struct contender *ct)
+static enum err propose_end(struct core *c, const struct contender *ct, bool bound_is_over)
 {
 	struct buf payload = { 0 };
 	enum err e;
 
-	encode_abandon(c, contender_name(ct), contender_key(ct), ct->call, &payload);
+	encode_abandon(contender_name(ct), contender_key(ct), ct->call, bound_is_over, &payload);
 	e = core_propose_own(c, CMD(ABANDON), buf_view(&payload));
 	buf_free(&payload);
 	return e;
@@ -94,7 +94,7 @@ void bounds_due(struct core *c)
 		const struct contender *ct = kv ? lock_find(c->locks, kv) : NULL;
 		bool due = ct && ct->create_revision == row->token && same_call(ct->call, row->bound_call) && !lock_is_held(c->locks, ct);
 
-		if (due && propose_end(c, ct) != ERR_OK) {
+		if (due && propose_end(c, ct, true) != ERR_OK) {
 			heap_update(&c->waiters.bounds, n, core_clock(c) + c->config.heartbeat_ms);
 			return;
 		}
@@ -137,7 +137,7 @@ void orphans_due(struct core *c)
 
 		if (!is_orphan(c, ct->call) || lock_is_held(c->locks, ct))
 			continue;
-		if (propose_end(c, ct) != ERR_OK)
+		if (propose_end(c, ct, false) != ERR_OK)
 			return;
 		left--;
 	}

@@ -16,6 +16,7 @@ void command_encode(const struct command *cmd, struct buf *out)
 	pbw_u64(out, 8, cmd->origin_member);
 	pbw_u64(out, 9, cmd->origin_boot);
 	pbw_u64(out, 10, cmd->origin_call);
+	pbw_u64(out, 11, cmd->chosen);
 }
 
 bool command_parse(struct slice bytes, struct command *ret)
@@ -34,6 +35,7 @@ bool command_parse(struct slice bytes, struct command *ret)
 		case 8: cmd.origin_member = wire_u64(&w); break;
 		case 9: cmd.origin_boot = wire_u64(&w); break;
 		case 10: cmd.origin_call = wire_u64(&w); break;
+		case 11: cmd.chosen = wire_u64(&w) != 0; break;
 		default: break;
 		}
 	}

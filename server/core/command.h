@@ -16,6 +16,7 @@ struct command {
 	lease_id session;
 	uint64_t request, first_unanswered;
 	uint64_t origin_member, origin_boot, origin_call;
+	bool chosen;
 };
 
 void command_encode(const struct command *cmd, struct buf *out); /* appends; the version is ours */

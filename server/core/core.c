@@ -48,12 +48,14 @@ static void new_state(struct core *c, struct state *state)
 	c->store = store_new(&c->state);
 	c->lessor = lessor_new(&c->state, MIN_TTL_S);
 	c->locks = locks_new(&c->state);
+	c->once = once_new(&c->state);
 	arena_init(&c->arena);
 	c->env = (struct kv_env){
 		.state = &c->state,
 		.store = c->store,
 		.lessor = c->lessor,
 		.locks = c->locks,
+		.once = c->once,
 		.arena = &c->arena,
 		.header = { .cell_id = c->config.cell_id, .member = c->config.member },
 		.now = c->now,
@@ -187,6 +189,7 @@ void core_free(struct core *c)
 	free(c->backlog);
 	calls_deinit(c);
 	raft_free(c->raft);
+	once_free(c->once);
 	locks_free(c->locks);
 	lessor_free(c->lessor);
 	store_free(c->store);
@@ -436,7 +439,7 @@ void core_status(const struct core *c, struct core_status *ret)
 	ret->waiters = c->waiters.len;
 	ret->pending = calls_pending(c);
 	ret->watchers = watches.watchers;
-	ret->store_bytes = store_bytes(c->store);
+	ret->store_bytes = core_store_bytes(c);
 	ret->serving = ret->leader != 0 && ret->applied >= c->boot_commit;
 }
 
@@ -460,6 +463,7 @@ void core_check(const struct core *c)
 	store_check(c->store);
 	lessor_check(c->lessor);
 	locks_check(c->locks);
+	once_check(c->once);
 	calls_check(c);
 	propose_check(c);
 	waiters_check(c);

@@ -10,7 +10,7 @@
 
 static bool no_space(const struct core *c)
 {
-	return c->disk_low || (c->config.quota_bytes && store_bytes(c->store) > c->config.quota_bytes);
+	return c->disk_low || (c->config.quota_bytes && core_store_bytes(c) > c->config.quota_bytes);
 }
 
 /* Whether the command may be proposed now. What has to wait for something before it may enters here. */

@@ -102,6 +102,7 @@ struct call {
 	bool dead;        /* nobody wants its outcome: kept only since the channel's numbers have no holes */
 	bool canceled;    /* lock: give its place up as soon as its command is known to be applied */
 	bool skipped;     /* command: a snapshot may have had it applied without our seeing the outcome */
+	bool once;        /* command: names a session, so may be proposed anew whatever came of it */
 	bool retry_id;    /* lease grant: the ID was our choice, another may be taken */
 	bool tried;       /* command: was proposed or sent at least once */
 	struct lock_call *lock;
@@ -315,6 +316,7 @@ struct core {
 	struct store *store;
 	struct lessor *lessor;
 	struct locks *locks;
+	struct once *once;
 	struct arena arena;
 	struct kv_env env;
 
@@ -368,6 +370,10 @@ static inline bool core_leads(const struct core *c) /* serves as leader: its no-
 {
 	return c->promoted != 0 && raft_role(c->raft) == RAFT_LEADER && raft_current_term(c->raft) == c->promoted;
 }
+static inline uint64_t core_store_bytes(const struct core *c) /* what the quota is of */
+{
+	return store_bytes(c->store) + once_bytes(c->once);
+}
 static inline struct call_id core_call_id(const struct core *c, uint64_t number)
 {
 	return (struct call_id){ .member = c->config.member, .boot = c->config.boot, .call = number };
@@ -401,7 +407,10 @@ void answer_now(struct core *c, uint64_t tag, enum err e, struct buf *reply);
 /* propose.c */
 void proposer_init(struct core *c);
 void propose_submit(struct core *c, struct call *call, uint32_t kind, struct slice payload);
-void propose_submit_request(struct core *c, struct call *call, uint32_t kind, struct slice payload, const struct core_request *r);
+/* chosen: the payload names an ID that was made up here. */
+void propose_submit_request(struct core *c, struct call *call, uint32_t kind, struct slice payload, const struct core_request *r, bool chosen);
+/* With another ID, for the same request. */
+void propose_submit_again(struct core *c, struct call *call, struct slice payload, const struct command *before);
 void propose_flush(struct core *c);
 void propose_term(struct core *c);                     /* the term has changed: the channel ends */
 void propose_applied_term(struct core *c, raft_term term); /* before an entry of that term is applied */
@@ -461,7 +470,7 @@ void apply_drop_backlog(struct core *c);
 void waiters_init(struct core *c);
 void waiters_deinit(struct core *c);
 void lock_submit(struct core *c, const struct core_request *r);
-void lock_applied(struct core *c, struct call *call, enum err e, struct kv_lock_result *r);
+void lock_applied(struct core *c, struct call *call, enum err e, struct kv_lock_result *r, struct buf *details); /* details may be empty */
 void lock_confirmed(struct core *c, struct call *call);
 void lock_cancel(struct core *c, struct call *call); /* the caller is gone; call may be freed */
 void lock_lost(struct core *c, struct call *call);   /* its command never was applied, or nobody knows */

@@ -13,7 +13,7 @@
  *        fall along a log, so behind that entry, which is committed, no entry of term T can ever be. Applied means in order, so all entries
  *        before it have been seen. Only then it is proposed anew, in the present term. So retries never double a command.
  *   (W4) a snapshot skips entries that nobody here sees: what was handed out in a term up to the snapshot's may be among them. Its outcome
- *        is unknown; it is never proposed anew (`skipped`).
+ *        is unknown; it is never proposed anew (`skipped`), unless it names a session: then it is, and finds out what came of it.
  *   (W5) a refused number counts as taken by the leader, so that a late copy of the message cannot have it taken after all, when the
  *        caller has been told that it was not. Acknowledgements repeat refusals until Propose.acked says that they were heard.
  *   (W6) a command whose caller is gone keeps its place in `sent` until acknowledged (dead), since numbers have no holes; it is not
@@ -51,7 +51,7 @@ void propose_submit(struct core *c, struct call *call, uint32_t kind, struct sli
 	wrap(c, call, &cmd);
 }
 
-void propose_submit_request(struct core *c, struct call *call, uint32_t kind, struct slice payload, const struct core_request *r)
+void propose_submit_request(struct core *c, struct call *call, uint32_t kind, struct slice payload, const struct core_request *r, bool chosen)
 {
 	struct command cmd = {
 		.kind = kind,
@@ -59,8 +59,18 @@ void propose_submit_request(struct core *c, struct call *call, uint32_t kind, st
 		.session = r->session,
 		.request = r->request_id,
 		.first_unanswered = r->first_unanswered,
+		.chosen = chosen,
 	};
 
+	call->once = r->session != 0;
+	wrap(c, call, &cmd);
+}
+
+void propose_submit_again(struct core *c, struct call *call, struct slice payload, const struct command *before)
+{
+	struct command cmd = *before;
+
+	cmd.payload = payload;
 	wrap(c, call, &cmd);
 }
 
@@ -320,9 +330,9 @@ void propose_term(struct core *c)
 /* W3 proves that it is in no log. */
 static void lost(struct core *c, struct call *call, struct list *again)
 {
-	if (call->lock && (call->canceled || call->skipped)) {
+	if (call->lock && (call->canceled || (call->skipped && !call->once))) {
 		lock_lost(c, call);
-	} else if (call->skipped) {
+	} else if (call->skipped && !call->once) {
 		call_fail(c, call, ERR_OUTCOME_UNKNOWN);
 	} else {
 		call->tried = false; /* its outcome is certain again */

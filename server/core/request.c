@@ -27,7 +27,7 @@ static void submit_command(struct core *c, const struct core_request *r, uint32_
 {
 	struct call *call = call_new(c, CALL_COMMAND, r->tag, r->method);
 
-	propose_submit_request(c, call, kind, r->bytes, r);
+	propose_submit_request(c, call, kind, r->bytes, r, false);
 }
 
 static void submit_read(struct core *c, const struct core_request *r)
@@ -102,7 +102,7 @@ static void submit_grant(struct core *c, const struct core_request *r)
 	call->retry_id = id == 0;
 	pbw_i64(&payload, 1, ttl < min_ttl_s(c) ? min_ttl_s(c) : ttl);
 	pbw_i64(&payload, 2, id ? id : (int64_t)rng_between(&c->rng, 1, INT64_MAX));
-	propose_submit_request(c, call, CMD(LEASE_GRANT), buf_view(&payload), r);
+	propose_submit_request(c, call, CMD(LEASE_GRANT), buf_view(&payload), r, call->retry_id);
 	buf_free(&payload);
 }
 
@@ -144,6 +144,14 @@ static void submit(struct core *c, const struct core_request *r)
 	}
 }
 
+/* A request ID belongs to a session, and the other way round. */
+static bool is_once_well_formed(const struct core_request *r)
+{
+	if (r->session == 0)
+		return r->request_id == 0 && r->first_unanswered == 0;
+	return r->request_id > 0 && r->request_id <= ONCE_REQUEST_MAX && r->first_unanswered <= r->request_id;
+}
+
 void request_step(struct core *c, const struct core_request *r)
 {
 	size_t room = (size_t)c->config.max_pending * (is_reserved(r->method) ? 2 : 1); /* E1 */
@@ -152,6 +160,8 @@ void request_step(struct core *c, const struct core_request *r)
 	ASSERT(map64_get(&c->calls.by_tag, r->tag) == NULL);
 	if (r->bytes.len > c->config.max_request_bytes)
 		answer_now(c, r->tag, ERR_REQUEST_TOO_LARGE, NULL);
+	else if (!is_once_well_formed(r))
+		answer_now(c, r->tag, ERR_BAD_METADATA, NULL);
 	else if (!status_answer(c, r)) {
 		if (calls_pending(c) >= room)
 			answer_now(c, r->tag, ERR_TOO_MANY_REQUESTS, NULL);

@@ -10,6 +10,7 @@
 #include "core/lease/lease.h"
 #include "core/lock/lock.h"
 #include "core/member/member.h"
+#include "core/once/once.h"
 #include "core/snapshot/snapshot.h"
 #include "core/store/store.h"
 
@@ -23,6 +24,8 @@ void state_init(struct state *st)
 	tree_init(&st->leases, &lease_record_type);
 	tree_init(&st->contenders, &contender_type);
 	tree_init(&st->members, &member_record_type);
+	tree_init(&st->results, &result_record_type);
+	tree_init(&st->sessions, &session_record_type);
 }
 
 size_t state_trees(struct state *st, struct tree *ret[STATE_TREES_MAX])
@@ -33,6 +36,8 @@ size_t state_trees(struct state *st, struct tree *ret[STATE_TREES_MAX])
 	ret[n++] = &st->leases;
 	ret[n++] = &st->contenders;
 	ret[n++] = &st->members;
+	ret[n++] = &st->results;
+	ret[n++] = &st->sessions;
 	for (size_t i = 1; i < n; i++)
 		ASSERT_IF(ret[i]->type, ret[i - 1]->type->section < ret[i]->type->section);
 	return n;
@@ -67,6 +72,8 @@ struct state state_view(const struct state *st)
 	view.leases = tree_view(&st->leases);
 	view.contenders = tree_view(&st->contenders);
 	view.members = tree_view(&st->members);
+	view.results = tree_view(&st->results);
+	view.sessions = tree_view(&st->sessions);
 	return view;
 }
 
@@ -76,4 +83,6 @@ void state_deinit(struct state *st)
 	tree_deinit(&st->leases);
 	tree_deinit(&st->contenders);
 	tree_deinit(&st->members);
+	tree_deinit(&st->results);
+	tree_deinit(&st->sessions);
 }

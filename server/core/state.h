@@ -30,6 +30,8 @@ struct state {
 	struct tree leases;        /* lease ID, big-endian -> struct lease_record (lease.h) */
 	struct tree contenders;    /* (lock name, create_revision) -> struct contender (lock.h) */
 	struct tree members;       /* member ID, big-endian -> struct member_record (member.h) */
+	struct tree results;       /* (session, request ID), big-endian -> struct result_record (once.h) */
+	struct tree sessions;      /* lease ID, big-endian -> struct session_record (once.h) */
 };
 
 /* A number that equal states share and different ones do not (2^-64): over applied index, revisions and all trees. O(1). */

@@ -4,7 +4,7 @@
 static void status_reply(struct core *c, struct buf *out)
 {
 	const struct member_record *self = member_find(&c->state, c->config.member);
-	uint64_t bytes = store_bytes(c->store);
+	uint64_t bytes = core_store_bytes(c);
 
 	kv_write_header(&c->env, c->state.revision, out, 1);
 	pbw_bytes(out, 2, slice_of_str(c->config.version));
@@ -76,7 +76,7 @@ static enum err alarm_reply(struct core *c, struct slice request, struct buf *ou
 	if (wire_find_u64(request, 1, 0) == ETCDSERVERPB__ALARM_REQUEST__ALARM_ACTION__ACTIVATE)
 		return ERR_UNIMPLEMENTED;
 	kv_write_header(&c->env, c->state.revision, out, 1);
-	if (c->disk_low || (c->config.quota_bytes && store_bytes(c->store) > c->config.quota_bytes)) {
+	if (c->disk_low || (c->config.quota_bytes && core_store_bytes(c) > c->config.quota_bytes)) {
 		mark = pbw_open(out, 2);
 		pbw_u64(out, 1, c->config.member);
 		pbw_u64(out, 2, ETCDSERVERPB__ALARM_TYPE__NOSPACE);

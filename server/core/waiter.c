@@ -120,7 +120,7 @@ void lock_submit(struct core *c, const struct core_request *req)
 	call->lock->own_lease = r.lease == 0;
 	call->lock->lease = r.lease ? r.lease : random_lease(c);
 	encode_lock(c, call, &r, req, &payload);
-	propose_submit_request(c, call, CMD(LOCK), buf_view(&payload), req);
+	propose_submit_request(c, call, CMD(LOCK), buf_view(&payload), req, call->lock->own_lease);
 	buf_free(&payload);
 }
 
@@ -208,35 +208,23 @@ static void reply_granted(struct core *c, struct call *call, const struct kv_loc
 	call_tell(c, call, ERR_OK, &reply, NULL);
 }
 
-/* holdfast.v1.LockRefusal: who is in the way. */
-static struct buf refusal_details(struct core *c, struct slice name)
+/* details: what is known already; NULL or empty: as things stand. */
+static void refuse_with(struct core *c, struct call *call, enum err e, struct buf *details)
 {
-	const struct contender *first = lock_next(c->locks, name, NULL);
-	struct buf out = { 0 };
-	size_t mark;
+	struct buf now = { 0 };
 
-	if (!first)
-		return out;
-	pbw_bytes(&out, 1, name);
-	mark = pbw_open(&out, 2);
-	pbw_i64(&out, 1, first->lease);
-	pbw_i64(&out, 2, first->create_revision);
-	pbw_i64(&out, 3, first->since_unix_ms);
-	pbw_u64(&out, 4, first->mode);
-	pbw_close(&out, mark);
-	pbw_u64(&out, 3, lock_waiters(c->locks, name));
-	return out;
+	if (details)
+		now = buf_take(details);
+	if (call->tag && now.len == 0 && (e == ERR_LOCK_HELD || e == ERR_LOCK_WAIT_TIMEOUT))
+		kv_lock_refusal(&c->env, buf_view(&call->lock->name), &now);
+	core_emit(c, TRACE_REFUSED, (uint64_t)e, (uint64_t)call->lock->lease, call->tag);
+	call_tell(c, call, e, NULL, &now);
+	call_free(c, call);
 }
 
 static void refuse(struct core *c, struct call *call, enum err e)
 {
-	struct buf details = { 0 };
-
-	if (call->tag && (e == ERR_LOCK_HELD || e == ERR_LOCK_WAIT_TIMEOUT))
-		details = refusal_details(c, buf_view(&call->lock->name));
-	core_emit(c, TRACE_REFUSED, (uint64_t)e, (uint64_t)call->lock->lease, call->tag);
-	call_tell(c, call, e, NULL, &details);
-	call_free(c, call);
+	refuse_with(c, call, e, NULL);
 }
 
 static void begin_waiting(struct core *c, struct call *call, revision token, struct slice key)
@@ -283,11 +271,11 @@ static void try_another_lease(struct core *c, struct call *call)
 		}
 	}
 	propose_release(c, call);
-	propose_submit(c, call, CMD(LOCK), buf_view(&payload));
+	propose_submit_again(c, call, buf_view(&payload), &cmd);
 	buf_free(&payload);
 }
 
-void lock_applied(struct core *c, struct call *call, enum err e, struct kv_lock_result *r)
+void lock_applied(struct core *c, struct call *call, enum err e, struct kv_lock_result *r, struct buf *details)
 {
 	if (e == ERR_LEASE_EXISTS && call->lock->own_lease && !call->canceled) {
 		try_another_lease(c, call);
@@ -295,11 +283,13 @@ void lock_applied(struct core *c, struct call *call, enum err e, struct kv_lock_
 	}
 	propose_release(c, call);
 	call->lock->again = r->again;
+	if (!e)
+		call->lock->lease = r->lease; /* one made for an earlier call with this request ID */
 	if (call->canceled && e == ERR_OK) {
 		abandon(c, call->lock, call->number, buf_view(&r->key));
 		call_free(c, call);
 	} else if (e) {
-		refuse(c, call, e);
+		refuse_with(c, call, e, details);
 	} else if (r->outcome == KV_LOCK_HELD) {
 		reply_granted(c, call, r);
 		call_free(c, call);

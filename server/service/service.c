@@ -174,6 +174,14 @@ static bool is_leaderless(struct service *s)
 	return leaderless;
 }
 
+/* A request ID belongs to a session, and the other way round; none is above what the core takes. */
+static bool is_once_well_formed(const struct service_call *c)
+{
+	if (c->session == 0)
+		return c->request_id == 0 && c->first_unanswered == 0;
+	return c->request_id > 0 && c->request_id <= UINT64_MAX / 2 && c->first_unanswered <= c->request_id;
+}
+
 void service_start(struct service *s, struct service_call *c)
 {
 	c->service = s;
@@ -182,6 +190,8 @@ void service_start(struct service *s, struct service_call *c)
 	c->state = NULL;
 	if (!c->handler->class)
 		service_finish(c, ERR_UNIMPLEMENTED, NULL);
+	else if (!is_once_well_formed(c))
+		service_finish(c, ERR_BAD_METADATA, NULL);
 	else if (c->need_leader && is_leaderless(s))
 		service_finish(c, ERR_NO_LEADER, NULL);
 	else if (c->handler->class->start)

@@ -79,7 +79,8 @@ static void newly_committed(struct replica *r, struct raft_entry *e)
 		n += has_durably(&w->replicas[i], e->index, e->term);
 	CHECK(w, "P8", 2 * n > w->config.replicas, "%s takes entry %llu of term %llu for committed, which %u of %u have on disk", r->name,
 	      (unsigned long long)e->index, (unsigned long long)e->term, n, w->config.replicas);
-	if (e->kind == RAFT_ENTRY_COMMAND && command_parse(raft_entry_data(e), &cmd) && cmd.origin_call != 0)
+	/* One that names a session may be: it still takes effect once. */
+	if (e->kind == RAFT_ENTRY_COMMAND && command_parse(raft_entry_data(e), &cmd) && cmd.origin_call != 0 && cmd.session == 0)
 		CHECK(w, "P9", !map64_put(&w->committed_once, content, w), "command %llu of member %llx is committed twice, at %llu too",
 		      (unsigned long long)cmd.origin_call, (unsigned long long)cmd.origin_member, (unsigned long long)e->index);
 	*SIM_PUSH(&w->log) = (struct committed){ .term = e->term, .committed_in = raft_current_term(core_raft(r->core)), .content = content, .entry = raft_entry_ref(e) };

@@ -18,6 +18,7 @@ struct referee {
 	struct store *store;
 	struct lessor *lessor;
 	struct locks *locks;
+	struct once *once;
 	struct arena arena;
 	struct kv_env env;
 };
@@ -31,8 +32,9 @@ struct referee *referee_new(struct world *w)
 	f->store = store_new(&f->state);
 	f->lessor = lessor_new(&f->state, 1);
 	f->locks = locks_new(&f->state);
+	f->once = once_new(&f->state);
 	arena_init(&f->arena);
-	f->env = (struct kv_env){ .state = &f->state, .store = f->store, .lessor = f->lessor, .locks = f->locks, .arena = &f->arena,
+	f->env = (struct kv_env){ .state = &f->state, .store = f->store, .lessor = f->lessor, .locks = f->locks, .once = f->once, .arena = &f->arena,
 				  .header = { .cell_id = w->cell_id }, .max_txn_ops = 128 };
 	kv_attach(&f->env);
 	kv_rebuild(&f->env);
@@ -43,6 +45,7 @@ void referee_free(struct referee *f)
 {
 	if (!f)
 		return;
+	once_free(f->once);
 	locks_free(f->locks);
 	lessor_free(f->lessor);
 	store_free(f->store);
@@ -98,38 +101,41 @@ static void lease_end(struct referee *f, struct slice payload, raft_term term)
 	free(before);
 }
 
-static void grant(struct referee *f, struct slice payload)
+static enum err grant(struct referee *f, struct slice payload, struct buf *reply)
 {
 	lease_id id = (lease_id)wire_find_u64(payload, 2, 0);
 	const struct lease_record *l;
+	enum err e = kv_lease_grant(&f->env, payload, reply);
 
-	if (kv_lease_grant(&f->env, payload, NULL) != ERR_OK)
-		return;
+	if (e)
+		return e;
 	l = lease_find(f->lessor, id);
 	check_lease_granted(f->w, id, l->ttl_s);
+	return ERR_OK;
 }
 
-static void revoke(struct referee *f, struct slice payload)
+static enum err revoke(struct referee *f, struct slice payload, struct buf *reply)
 {
 	lease_id id = (lease_id)wire_find_u64(payload, 1, 0);
+	enum err e = kv_lease_revoke(&f->env, payload, reply);
 
-	if (kv_lease_revoke(&f->env, payload, NULL) == ERR_OK)
+	if (!e)
 		check_lease_ended(f->w, id, false);
+	return e;
 }
 
-static void lock(struct referee *f, struct slice payload)
+static enum err lock(struct referee *f, struct slice payload, struct kv_lock_result *r)
 {
 	lease_id id = (lease_id)wire_find_u64(payload, 2, 0);
 	bool was = lease_find(f->lessor, id) != NULL;
-	struct kv_lock_result r = { 0 };
+	enum err e = kv_lock(&f->env, payload, r);
 
-	(void)kv_lock(&f->env, payload, &r);
 	if (!was && lease_find(f->lessor, id))
 		check_lease_granted(f->w, id, lease_find(f->lessor, id)->ttl_s);
-	buf_free(&r.key);
+	return e;
 }
 
-static void abandon(struct referee *f, struct slice payload)
+static enum err abandon(struct referee *f, struct slice payload)
 {
 	lease_id id = (lease_id)wire_find_u64(payload, 4, 0);
 	bool was = id && lease_find(f->lessor, id);
@@ -137,29 +143,62 @@ static void abandon(struct referee *f, struct slice payload)
 	(void)kv_abandon(&f->env, payload);
 	if (was && !lease_find(f->lessor, id))
 		check_lease_ended(f->w, id, false);
+	return ERR_OK;
 }
 
-static void execute(struct referee *f, const struct command *cmd, raft_term term)
-{
-	struct kv_env *env = &f->env;
+struct run {
+	struct referee *f;
+	const struct command *cmd;
+	raft_term term;
+};
 
-	switch (cmd->kind) {
-	case CMD(PUT): (void)kv_put(env, cmd->payload, NULL); break;
-	case CMD(DELETE_RANGE): (void)kv_delete_range(env, cmd->payload, NULL); break;
-	case CMD(TXN): (void)kv_txn(env, cmd->payload, NULL); break;
+static enum err compact(struct referee *f, struct slice payload, struct buf *reply)
+{
+	enum err e = kv_compact(&f->env, payload, reply);
+
+	f->w->totals.compactions += !e;
+	return e;
+}
+
+static enum err execute(void *ctx, struct kv_outcome *out)
+{
+	const struct run *run = ctx;
+	struct referee *f = run->f;
+	struct kv_env *env = &f->env;
+	struct slice payload = run->cmd->payload;
+
+	switch (run->cmd->kind) {
+	case CMD(PUT): return kv_put(env, payload, &out->reply);
+	case CMD(DELETE_RANGE): return kv_delete_range(env, payload, &out->reply);
+	case CMD(TXN): return kv_txn(env, payload, &out->reply);
 	case CMD(COMPACT):
-	case CMD(AUTO_COMPACT): f->w->totals.compactions += kv_compact(env, cmd->payload, NULL) == ERR_OK; break;
-	case CMD(LEASE_GRANT): grant(f, cmd->payload); break;
-	case CMD(LEASE_REVOKE): revoke(f, cmd->payload); break;
-	case CMD(LEASE_END): lease_end(f, cmd->payload, term); break;
-	case CMD(LOCK): lock(f, cmd->payload); break;
-	case CMD(UNLOCK): (void)kv_unlock(env, cmd->payload, NULL); break;
-	case CMD(ABANDON): abandon(f, cmd->payload); break;
-	case CMD(MEMBER_PUBLISH): publish(f, cmd->payload); break;
-	case CMD(RESIGN): (void)kv_resign(env, cmd->payload, NULL); break;
-	case CMD(PROCLAIM): (void)kv_proclaim(env, cmd->payload, NULL); break;
-	default: break;
+	case CMD(AUTO_COMPACT): return compact(f, payload, &out->reply);
+	case CMD(LEASE_GRANT): return grant(f, payload, &out->reply);
+	case CMD(LEASE_REVOKE): return revoke(f, payload, &out->reply);
+	case CMD(LEASE_END): lease_end(f, payload, run->term); return ERR_OK;
+	case CMD(LOCK): return lock(f, payload, &out->lock);
+	case CMD(UNLOCK): return kv_unlock(env, payload, &out->reply);
+	case CMD(ABANDON): return abandon(f, payload);
+	case CMD(MEMBER_PUBLISH): publish(f, payload); return ERR_OK;
+	case CMD(RESIGN): return kv_resign(env, payload, &out->reply);
+	case CMD(PROCLAIM): return kv_proclaim(env, payload, &out->reply);
+	default: return ERR_UNIMPLEMENTED;
 	}
+}
+
+static void carry_out(struct referee *f, const struct command *cmd, raft_term term)
+{
+	struct run run = { f, cmd, term };
+	struct kv_outcome out = { 0 };
+
+	if (cmd->session)
+		(void)kv_once(&f->env, cmd, term, execute, &run, &out);
+	else
+		(void)execute(&run, &out);
+	f->w->totals.repeated += out.repeated;
+	buf_free(&out.reply);
+	buf_free(&out.details);
+	buf_free(&out.lock.key);
 	arena_clear(&f->arena);
 }
 
@@ -206,7 +245,7 @@ void referee_apply(struct referee *f, struct raft_entry *e)
 		if (w->opts.trace)
 			trace_command(w, e, &cmd);
 		f->env.now = w->now / 1000;
-		execute(f, &cmd, e->term);
+		carry_out(f, &cmd, e->term);
 		CHECK(w, "P11", f->state.revision >= before, "the revision fell");
 		show_events(f, before);
 		check_lock_settled(w);

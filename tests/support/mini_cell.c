@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "core/member/member.h"
+#include "core/once/once.h"
 #include "core/snapshot/snapshot.h"
 #include "core/store/store.h"
 #include "etcd/rpc.pb-c.h"
@@ -83,6 +84,7 @@ struct mini_cell {
 	uint64_t next_tag, sent, takes;
 	struct map64 answers; /* tag -> struct mini_answer */
 	struct map64 hashes;  /* applied index -> hash of the state, boxed */
+	struct once_id once;  /* of the next request */
 	struct buf scratch;
 	void (*on_output)(void *ctx, size_t i, struct core_output *o);
 	void *on_output_ctx;
@@ -823,9 +825,21 @@ size_t mini_elect(struct mini_cell *m, time_ms max_ms)
 
 /* ---- clients ---- */
 
+void mini_once(struct mini_cell *m, lease_id session, uint64_t request, uint64_t first_unanswered)
+{
+	m->once.session = session;
+	m->once.request = request;
+	m->once.first_unanswered = first_unanswered;
+}
+
 uint64_t mini_request(struct mini_cell *m, size_t i, enum method_id method, const ProtobufCMessage *request)
 {
 	struct core_request r = { .tag = m->next_tag++, .method = method, .client = slice_of_str("test"), .now_unix_ms = (int64_t)m->now };
+
+	r.session = m->once.session;
+	r.request_id = m->once.request;
+	r.first_unanswered = m->once.first_unanswered;
+	memset(&m->once, 0, sizeof m->once);
 
 	buf_clear(&m->scratch);
 	buf_reserve(&m->scratch, protobuf_c_message_get_packed_size(request) + 1);

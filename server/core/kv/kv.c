@@ -49,6 +49,8 @@ void kv_rebuild(struct kv_env *env)
 	lessor_rebuild_begin(env->lessor);
 	store_walk(env->store, all, attach_again, env);
 	locks_rebuild(env->locks);
+	if (env->once)
+		once_rebuild(env->once);
 }
 
 /* ---- ranges of keys ---- */

@@ -11,8 +11,10 @@
 #define HOLDFAST_CORE_KV_H
 
 #include "base/arena.h"
+#include "core/command.h"
 #include "core/lease/lease.h"
 #include "core/lock/lock.h"
+#include "core/once/once.h"
 #include "core/store/store.h"
 #include "etcd/rpc.pb-c.h"
 
@@ -28,6 +30,7 @@ struct kv_env {
 	struct store *store;
 	struct lessor *lessor;
 	struct locks *locks;
+	struct once *once;       /* NULL (in tests of other things): no command names a session */
 	struct arena *arena;     /* scratch, cleared by the caller */
 	struct kv_header header;
 	time_ms now;             /* for deadlines of granted leases; never part of the state */
@@ -85,11 +88,29 @@ enum err kv_abandon(struct kv_env *env, struct slice payload);
 /* LockResponse bytes for a granted call. */
 void kv_lock_reply(struct kv_env *env, const struct kv_lock_result *r, struct buf *ret);
 
+/* Who is in the way, as a holdfast.v1.LockRefusal; nothing when nobody is. */
+void kv_lock_refusal(struct kv_env *env, struct slice name, struct buf *ret);
+/* A LockCommand that was applied before, and came to the contender that r names: it is the contender's latest call now, with its own bound.
+ * ERR_NOT_CONTENDER, ERR_LEASE_ENDED_WAITING: it is gone; ERR_LOCK_MODE_CHANGED. */
+enum err kv_lock_again(struct kv_env *env, struct slice payload, const struct result_record *r, struct kv_lock_result *ret);
+
 /* Elections: v3electionpb requests. Campaign is kv_lock with a value; asking again with another value (not empty) replaces it. */
 enum err kv_proclaim(struct kv_env *env, struct slice request, struct buf *ret); /* ERR_ELECTION_NOT_LEADER; ERR_EMPTY_KEY: no `leader`; as Put */
 enum err kv_resign(struct kv_env *env, struct slice request, struct buf *ret);   /* ERR_OK too when it is over; ERR_EMPTY_KEY */
 enum err kv_leader(struct kv_env *env, struct slice request, struct buf *ret);   /* a read; ERR_ELECTION_NO_LEADER */
 void kv_campaign_reply(struct kv_env *env, struct slice name, const struct kv_lock_result *r, struct buf *ret);
+
+/* Exactly once. */
+struct kv_outcome {
+	struct buf reply, details; /* the caller's; reply: of any command but LOCK */
+	struct kv_lock_result lock;
+	bool repeated;             /* it was applied before */
+};
+typedef enum err (*kv_execute_fn)(void *ctx, struct kv_outcome *ret); /* writes the reply, or the lock */
+/* Carries out with fn what names a session, unless it was: then the same is answered. ERR_UNKNOWN_SESSION, ERR_REQUEST_ID_TOO_OLD,
+ * ERR_REQUEST_ID_REUSED, ERR_BAD_METADATA, ERR_RESULT_TOO_LARGE; else what fn says, or said. */
+enum err kv_once(struct kv_env *env, const struct command *cmd, raft_term term, kv_execute_fn fn, void *ctx, struct kv_outcome *ret);
+void kv_own_reply(const struct kv_env *env, struct slice kept, struct buf *ret); /* such a reply, as this replica tells it */
 
 void kv_write_header(const struct kv_env *env, revision rev, struct buf *out, uint32_t field);
 /* LeaseTimeToLiveResponse; remaining_s from the leader (-1: gone), keys from the state. */

@@ -26,6 +26,8 @@ void kv_end_lease(struct kv_env *env, lease_id id)
 		buf_free(&key);
 	}
 	ASSERT(lease_remove(env->lessor, id) == ERR_OK);
+	if (env->once)
+		once_end_session(env->once, id);
 }
 
 enum err kv_lease_grant(struct kv_env *env, struct slice request, struct buf *ret)

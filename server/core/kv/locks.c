@@ -131,6 +131,18 @@ static enum err ask_again(struct kv_env *env, const Holdfast__Internal__LockComm
 	return ERR_OK;
 }
 
+static struct lock_attributes attributes_of(const Holdfast__Internal__LockCommand *m)
+{
+	return (struct lock_attributes){
+		.mode = (enum lock_mode)m->mode,
+		.bounded = m->bounded,
+		.wait_ms = m->bounded ? m->wait_ms : 0,
+		.call = call_of(m->call),
+		.client = kv_slice(m->client),
+		.since_unix_ms = m->now_unix_ms,
+	};
+}
+
 enum err kv_lock(struct kv_env *env, struct slice payload, struct kv_lock_result *ret)
 {
 	Holdfast__Internal__LockCommand *m;
@@ -146,14 +158,7 @@ enum err kv_lock(struct kv_env *env, struct slice payload, struct kv_lock_result
 		e = check_lock_lease(env, m);
 	if (e)
 		return e;
-	a = (struct lock_attributes){
-		.mode = (enum lock_mode)m->mode,
-		.bounded = m->bounded,
-		.wait_ms = m->bounded ? m->wait_ms : 0,
-		.call = call_of(m->call),
-		.client = kv_slice(m->client),
-		.since_unix_ms = m->now_unix_ms,
-	};
+	a = attributes_of(m);
 	lock_key(kv_slice(m->name), m->lease, &key);
 	kv = store_get(env->store, buf_view(&key), 0);
 	again = kv != NULL;
@@ -162,6 +167,45 @@ enum err kv_lock(struct kv_env *env, struct slice payload, struct kv_lock_result
 		tell(env, buf_view(&key), again, ret);
 	buf_free(&key);
 	return e;
+}
+
+enum err kv_lock_again(struct kv_env *env, struct slice payload, const struct result_record *r, struct kv_lock_result *ret)
+{
+	const struct kv *kv = store_get(env->store, result_reply(r), 0);
+	const struct contender *c = kv ? lock_find(env->locks, kv) : NULL;
+	Holdfast__Internal__LockCommand *m;
+	struct lock_attributes a;
+	enum err e = kv_unpack(env, &holdfast__internal__lock_command__descriptor, payload, &m);
+
+	if (!e)
+		e = check_lock(m);
+	if (e)
+		return e;
+	if (!c || c->create_revision != r->token)
+		return lease_find(env->lessor, r->lease) ? ERR_NOT_CONTENDER : ERR_LEASE_ENDED_WAITING;
+	a = attributes_of(m);
+	if (c->mode != a.mode)
+		return ERR_LOCK_MODE_CHANGED;
+	lock_ask_again(env->locks, c, &a);
+	tell(env, result_reply(r), true, ret);
+	return ERR_OK;
+}
+
+void kv_lock_refusal(struct kv_env *env, struct slice name, struct buf *ret)
+{
+	const struct contender *first = lock_next(env->locks, name, NULL);
+	size_t mark;
+
+	if (!first)
+		return;
+	pbw_bytes(ret, 1, name);
+	mark = pbw_open(ret, 2);
+	pbw_i64(ret, 1, first->lease);
+	pbw_i64(ret, 2, first->create_revision);
+	pbw_i64(ret, 3, first->since_unix_ms);
+	pbw_u64(ret, 4, first->mode);
+	pbw_close(ret, mark);
+	pbw_u64(ret, 3, lock_waiters(env->locks, name));
 }
 
 void kv_lock_reply(struct kv_env *env, const struct kv_lock_result *r, struct buf *ret)
@@ -215,6 +259,8 @@ enum err kv_abandon(struct kv_env *env, struct slice payload)
 	c = kv ? lock_find(env->locks, kv) : NULL;
 	if (!c || !call_is_latest(c, call_of(m->call)) || (m->waiting_only && lock_is_held(env->locks, c)))
 		return ERR_OK;
+	if (env->once)
+		once_place_gone(env->once, c->create_revision, c->lease, m->bound_is_over ? ERR_LOCK_WAIT_TIMEOUT : ERR_OK);
 	if (m->revoke_lease != 0 && m->revoke_lease == c->lease)
 		kv_end_lease(env, m->revoke_lease);
 	else

@@ -293,7 +293,7 @@ static const struct {
 } bad_cases[] = {
 	{ "a second head", REST("\x01\x01\x01\x00"), ERR_CORRUPT },
 	{ "section zero", REST("\x00\x01\x01\x00"), ERR_CORRUPT },
-	{ "a section we do not know", REST("\x07\x01\x01\x00"), ERR_WRONG_VERSION },
+	{ "a section we do not know", REST("\x7f\x01\x01\x00"), ERR_WRONG_VERSION },
 	{ "records of a later version", REST("\x02\x04\x01" RECORD("k")), ERR_WRONG_VERSION },
 	{ "a group of nothing", REST("\x02\x03\x00"), ERR_CORRUPT },
 	{ "fewer records than counted", REST("\x02\x03\x02" RECORD("k")), ERR_CORRUPT },

@@ -1,0 +1,275 @@
+/* once.c: the table of results, and the one question to it that does not come with an ID: which Locks asked for a contender.
+ *
+ * Results lie under (session, request) and so side by side for one session, oldest first. Derived beside them, and in no view: `places`, the
+ * results that name a contender, under (token, session, request). More than one may name it, as a session may ask twice. */
+#include "internal.h"
+
+#include <endian.h>
+
+#include "base/mem.h"
+
+enum { TOKEN_BYTES = 8, RESULT_KEY_BYTES = 16 };
+
+struct place {
+	struct tree_record base;
+	uint8_t key[TOKEN_BYTES + RESULT_KEY_BYTES];
+};
+
+struct once {
+	struct state *state;
+	struct tree places;
+	uint64_t bytes; /* of all results, about */
+};
+
+/* ---- places ---- */
+
+static struct slice place_key(const struct tree_record *r)
+{
+	return slice_of(((const struct place *)(const void *)r)->key, sizeof(((const struct place *)(const void *)r)->key));
+}
+
+static struct tree_record *place_clone(const struct tree_record *r)
+{
+	struct place *copy = mem_alloc(sizeof(*copy));
+
+	memcpy(copy, r, sizeof(*copy));
+	copy->base.refs = 1;
+	return &copy->base;
+}
+
+static void place_free(struct tree_record *r)
+{
+	free(r);
+}
+
+static uint64_t place_hash(const struct tree_record *r)
+{
+	(void)r;
+	return 0; /* derived, and so no part of any state's hash */
+}
+
+static const struct tree_type place_type = { .key = place_key, .clone = place_clone, .free = place_free, .hash = place_hash };
+
+static void place_write_key(const struct result_record *r, uint8_t key[TOKEN_BYTES + RESULT_KEY_BYTES])
+{
+	uint64_t be = htobe64((uint64_t)r->token);
+
+	memcpy(key, &be, TOKEN_BYTES);
+	memcpy(key + TOKEN_BYTES, r->key, RESULT_KEY_BYTES);
+}
+
+/* ---- results ---- */
+
+static size_t size_of(const struct result_record *r)
+{
+	return sizeof(*r) + r->reply_len + r->details_len + (r->token ? sizeof(struct place) : 0) + 32; /* their share of nodes */
+}
+
+static void note(struct once *o, const struct result_record *r)
+{
+	struct place *p;
+
+	o->bytes += size_of(r);
+	if (r->token == 0)
+		return;
+	p = mem_alloc(sizeof(*p));
+	p->base.refs = 1;
+	place_write_key(r, p->key);
+	tree_put_take(&o->places, &p->base);
+}
+
+static void forget(struct once *o, const struct result_record *r)
+{
+	uint8_t key[TOKEN_BYTES + RESULT_KEY_BYTES];
+	uint8_t own[RESULT_KEY_BYTES];
+
+	o->bytes -= size_of(r);
+	place_write_key(r, key);
+	memcpy(own, r->key, sizeof(own)); /* the record goes with its tree's reference */
+	if (r->token)
+		ASSERT(tree_remove(&o->places, slice_of(key, sizeof(key))));
+	ASSERT(tree_remove(&o->state->results, slice_of(own, sizeof(own))));
+}
+
+static const struct result_record *first_of(const struct once *o, lease_id session)
+{
+	uint64_t be = htobe64((uint64_t)session);
+	struct tree_cursor cursor;
+	const struct tree_record *r = tree_seek(&cursor, &o->state->results, slice_of(&be, sizeof(be)));
+
+	return r && result_of(r)->session == session ? result_of(r) : NULL;
+}
+
+static uint64_t count_of(const struct once *o, lease_id session)
+{
+	uint8_t end[RESULT_KEY_BYTES + 1];
+	uint64_t be = htobe64((uint64_t)session);
+
+	memset(end, 0xff, sizeof(end));
+	memcpy(end, &be, sizeof(be));
+	return tree_count(&o->state->results, slice_of(&be, sizeof(be)), slice_of(end, sizeof(end)), true);
+}
+
+/* ---- sessions ---- */
+
+static uint64_t window_of(const struct once *o, lease_id session, bool *ret_known)
+{
+	uint64_t be = htobe64((uint64_t)session);
+	const struct tree_record *r = tree_get(&o->state->sessions, slice_of(&be, sizeof(be)));
+
+	*ret_known = r != NULL;
+	return r ? session_of(r)->window : 0;
+}
+
+/* O2 */
+static void move_window(struct once *o, lease_id session, uint64_t to)
+{
+	const struct result_record *first;
+	bool known;
+
+	if (to > window_of(o, session, &known) || !known) {
+		o->bytes += known ? 0 : sizeof(struct session_record);
+		tree_put_take(&o->state->sessions, &session_new(session, to)->base);
+	}
+	while ((first = first_of(o, session)) && first->request < to)
+		forget(o, first);
+}
+
+void once_end_session(struct once *o, lease_id session)
+{
+	uint64_t be = htobe64((uint64_t)session);
+	const struct result_record *first;
+
+	if (!tree_remove(&o->state->sessions, slice_of(&be, sizeof(be))))
+		return;
+	o->bytes -= sizeof(struct session_record);
+	while ((first = first_of(o, session)))
+		forget(o, first);
+}
+
+/* ---- requests ---- */
+
+enum err once_begin(struct once *o, const struct once_id *id, uint32_t kind, const struct result_record **ret)
+{
+	uint64_t be[2] = { htobe64((uint64_t)id->session), htobe64(id->request) };
+	const struct tree_record *r;
+	bool known;
+
+	if (id->session == 0 || id->request == 0 || id->request > ONCE_REQUEST_MAX || id->first_unanswered > id->request)
+		return ERR_BAD_METADATA;
+	move_window(o, id->session, id->first_unanswered);
+	if (id->request < window_of(o, id->session, &known))
+		return ERR_REQUEST_ID_TOO_OLD;
+	r = tree_get(&o->state->results, slice_of(be, sizeof(be)));
+	if (r && result_of(r)->kind != kind)
+		return ERR_REQUEST_ID_REUSED;
+	*ret = r ? result_of(r) : NULL;
+	return ERR_OK;
+}
+
+void once_keep(struct once *o, const struct once_id *id, const struct once_outcome *outcome)
+{
+	struct result_record *r = result_new(id->session, id->request, outcome);
+
+	ASSERT(!tree_get(&o->state->results, result_record_type.key(&r->base))); /* O1 */
+	note(o, r);
+	tree_put_take(&o->state->results, &r->base);
+	if (count_of(o, id->session) > ONCE_RESULTS_MAX)
+		move_window(o, id->session, first_of(o, id->session)->request + 1);
+}
+
+/* One that names the contender, or NULL. A transaction may create several at one revision, of different leases. */
+static const struct result_record *next_place(struct once *o, revision token, lease_id lease)
+{
+	uint64_t be = htobe64((uint64_t)token);
+	struct tree_cursor cursor;
+
+	for (const struct tree_record *p = tree_seek(&cursor, &o->places, slice_of(&be, sizeof(be))); p; p = tree_next(&cursor)) {
+		struct slice key = place_key(p);
+		const struct tree_record *r;
+
+		if (memcmp(key.ptr, &be, TOKEN_BYTES) != 0)
+			return NULL;
+		r = tree_get(&o->state->results, slice_of(key.ptr + TOKEN_BYTES, RESULT_KEY_BYTES));
+		ASSERT(r);
+		if (result_of(r)->lease == lease)
+			return result_of(r);
+	}
+	return NULL;
+}
+
+void once_place_gone(struct once *o, revision token, lease_id lease, enum err e)
+{
+	const struct result_record *r;
+
+	while ((r = next_place(o, token, lease))) {
+		struct once_outcome outcome = { .kind = r->kind, .err = e };
+		struct result_record *now = e ? result_new(r->session, r->request, &outcome) : NULL;
+
+		forget(o, r);
+		if (!now)
+			continue;
+		note(o, now);
+		tree_put_take(&o->state->results, &now->base);
+	}
+}
+
+/* ---- life ---- */
+
+void once_rebuild(struct once *o)
+{
+	struct tree_cursor cursor;
+
+	tree_deinit(&o->places);
+	tree_init(&o->places, &place_type);
+	o->bytes = o->state->sessions.len * sizeof(struct session_record);
+	for (const struct tree_record *r = tree_first(&cursor, &o->state->results); r; r = tree_next(&cursor))
+		note(o, result_of(r));
+}
+
+struct once *once_new(struct state *st)
+{
+	struct once *o = mem_zalloc(sizeof(*o));
+
+	o->state = st;
+	tree_init(&o->places, &place_type);
+	once_rebuild(o);
+	return o;
+}
+
+void once_free(struct once *o)
+{
+	if (!o)
+		return;
+	tree_deinit(&o->places);
+	free(o);
+}
+
+uint64_t once_bytes(const struct once *o)
+{
+	return o->bytes;
+}
+
+void once_check(const struct once *o)
+{
+	uint64_t bytes = o->state->sessions.len * sizeof(struct session_record), places = 0, n = 0;
+	lease_id session = 0;
+	struct tree_cursor cursor;
+
+	for (const struct tree_record *t = tree_first(&cursor, &o->state->results); t; t = tree_next(&cursor)) {
+		const struct result_record *r = result_of(t);
+		bool known;
+
+		n = r->session == session ? n + 1 : 1;
+		session = r->session;
+		ASSERT(n <= ONCE_RESULTS_MAX);
+		ASSERT(r->request >= window_of(o, r->session, &known)); /* O1 */
+		ASSERT(known);
+		bytes += size_of(r);
+		places += r->token != 0;
+	}
+	ASSERT(bytes == o->bytes);
+	ASSERT(places == o->places.len);
+	for (const struct tree_record *t = tree_first(&cursor, &o->state->sessions); t; t = tree_next(&cursor))
+		ASSERT(tree_get(&o->state->leases, session_record_type.key(t))); /* O3 */
+}
