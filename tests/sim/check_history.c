@@ -9,6 +9,9 @@
 #include "sim.h"
 
 #include "base/hash.h"
+#include "core/lease/lease.h"
+#include "core/once/once.h"
+#include "core/wire.h"
 
 const struct version *history_at(const struct world *w, uint32_t key, revision rev)
 {
@@ -43,16 +46,24 @@ static bool surely_without_effect(enum err e)
 	}
 }
 
+/* A Campaign whose place was given up with its call may come to another place. */
+static bool may_be_undone(const struct op *o)
+{
+	return o->session && o->kind == OP_CAMPAIGN;
+}
+
 static void took_effect(struct world *w, uint64_t number)
 {
 	struct op *o;
+	enum err refused;
 
 	CHECK(w, "P9", number > 0 && number <= w->ops.len, "a value that nobody wrote");
 	o = op_get(w, number);
-	CHECK(w, "P9", o->stepped, "call %llu takes effect before any core has it", (unsigned long long)number);
-	CHECK(w, "P9", ++o->applied == 1, "%s %llu of client %u takes effect twice", op_names[o->kind], (unsigned long long)number, o->client);
-	CHECK(w, "P9", !o->answered || !surely_without_effect(o->err), "%s %llu of client %u takes effect, it was refused (%s)", op_names[o->kind],
-	      (unsigned long long)number, o->client, err_name(o->err));
+	CHECK(w, "P9", o->seen, "call %llu takes effect before any core has it", (unsigned long long)number);
+	CHECK(w, "P9", ++o->applied == 1 || may_be_undone(o), "%s %llu of client %u takes effect twice", op_names[o->kind], (unsigned long long)number, o->client);
+	refused = o->session ? (o->has_result ? o->result_err : ERR_OK) : o->answered ? o->err : ERR_OK;
+	CHECK(w, "P9", !surely_without_effect(refused) || may_be_undone(o), "%s %llu of client %u takes effect, it was refused (%s)",
+	      op_names[o->kind], (unsigned long long)number, o->client, err_name(refused));
 }
 
 void check_event(struct world *w, const struct kv *kv, const struct kv *prev)
@@ -229,16 +240,51 @@ static void check_error(struct world *w, const struct op *o, enum err e)
 	if (e == ERR_FUTURE_REVISION)
 		CHECK(w, "P5", o->at > o->floor, "%s of client %u: revision %lld is in the future, another call was told %lld", op_names[o->kind], o->client,
 		      (long long)o->at, (long long)o->floor);
-	CHECK(w, "P9", !surely_without_effect(e) || o->applied == 0, "%s of client %u is refused (%s), it has taken effect", op_names[o->kind],
+	if (!o->session || (err_is_kept(e) && !may_be_undone(o)))
+		CHECK(w, "P9", !surely_without_effect(e) || o->applied == 0, "%s of client %u is refused (%s), it has taken effect", op_names[o->kind],
 	      o->client, err_name(e));
 	w->totals.unknown += !surely_without_effect(e);
 	CHECK(w, "answers", e != ERR_UNIMPLEMENTED && e != ERR_MALFORMED, "%s of client %u: %s", op_names[o->kind], o->client, err_name(e));
 }
 
+/* ---- the same request again ---- */
+
+static uint64_t hash_of_result(enum err e, struct slice bytes, const struct reply *rep)
+{
+	uint64_t h = hash64_u64(hash64_u64(1, (uint64_t)e), (uint64_t)rep->header);
+	struct wire w;
+
+	for (wire_init(&w, bytes); wire_next(&w);)
+		if (w.field != 1) /* the header says who tells it, and in which term */
+			h = w.type == WIRE_BYTES ? hash64(h, w.bytes.ptr, w.bytes.len) : hash64_u64(h, w.value);
+	return h;
+}
+
+/* Whoever is asked, and however often: of one request ID all are told the same. Of locks, what holds is told as it stands (check_lock). */
+static void check_same(struct world *w, const struct op *o, struct op *root, enum err e, uint64_t hash)
+{
+	CHECK(w, "P9", e != ERR_REQUEST_ID_REUSED && e != ERR_BAD_METADATA, "client %u: %s", o->client, err_name(e));
+	CHECK(w, "P9", e != ERR_REQUEST_ID_TOO_OLD || o->closed || w->clients[o->client].requests >= o->request_id + ONCE_RESULTS_MAX, "client %u still wants to know of request %llu, its result is gone", o->client,
+	      (unsigned long long)o->request_id);
+	if (e == ERR_UNKNOWN_SESSION)
+		CHECK(w, "P9", !lease_find(referee_lessor(w->referee), o->session), "client %u is told that session %llx is unknown: it is not", o->client,
+		      (unsigned long long)o->session);
+	if (!err_is_kept(e) || o->kind == OP_LOCK || o->kind == OP_CAMPAIGN)
+		return;
+	if (e == ERR_RESULT_TOO_LARGE)
+		return;
+	CHECK(w, "P9", !root->has_result || root->result_hash == hash, "%s of client %u, request %llu: told %s, and %s before", op_names[o->kind],
+	      o->client, (unsigned long long)o->request_id, e ? err_name(e) : "ok", root->result_err ? err_name(root->result_err) : "ok");
+	root->has_result = true;
+	root->result_err = e;
+	root->result_hash = hash;
+}
+
 void check_answer(struct world *w, struct replica *r, uint64_t number, enum err e, struct slice bytes)
 {
 	static struct reply rep; /* large */
-	struct op *o = op_get(w, number);
+	struct op *o = op_get(w, number), *root = op_root(w, number);
+	uint64_t value = o->root ? o->root : number; /* what it writes */
 
 	CHECK(w, "answers", o->stepped && !o->answered && o->replica == r->id && o->generation == r->generation,
 	      "%s: call %llu is answered, nobody waits for it here", r->name, (unsigned long long)number);
@@ -254,9 +300,11 @@ void check_answer(struct world *w, struct replica *r, uint64_t number, enum err 
 	      e ? err_name(e) : "ok", (long long)rep.header, rep.token ? ", token" : "");
 	o->rev = rep.header;
 	if (!e)
-		check_ok(w, o, number, &rep);
+		check_ok(w, o, value, &rep);
 	else
-		check_error(w, o, e);
+		check_error(w, root, e);
+	if (o->session)
+		check_same(w, o, root, e, hash_of_result(e, bytes, &rep));
 	check_lock_answer(w, o, e, &rep);
 	check_lease_answer(w, o, e, &rep);
 }

@@ -151,7 +151,7 @@ static void check_grant(struct world *w, const struct op *o, const struct reply 
 	CHECK(w, "P1", h, "%s: client %u is told that it holds with token %lld, which nobody ever did", name, o->client, (long long)rep->token);
 	CHECK(w, "P1", h->lease == rep->lease && (!o->lease || o->lease == h->lease) && (o->kind != OP_LOCK || h->mode == o->mode),
 	      "%s: client %u is told of another's hold", name, o->client);
-	CHECK(w, "P5", h->gone_at >= o->stepped_at, "%s: client %u is told of a hold that had ended before it asked, token %lld", name, o->client,
+	CHECK(w, "P5", h->gone_at >= o->asked_at, "%s: client %u is told of a hold that had ended before it asked, token %lld", name, o->client,
 	      (long long)rep->token);
 	lock_key(slice_of_str(name), h->lease, &key);
 	CHECK(w, "P2", slice_eq(rep->key, buf_view(&key)), "%s: the hold has another key", name);

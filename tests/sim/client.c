@@ -34,7 +34,8 @@ void client_init(struct world *w, uint32_t id)
 
 void client_deinit(struct client *c)
 {
-	(void)c;
+	for (int i = 0; i < SLOT_COUNT; i++)
+		buf_free(&c->kept[i]);
 }
 
 void client_drain(struct client *c)
@@ -60,6 +61,8 @@ static void believe_until(struct client *c, sim_us sent, int64_t ttl)
 void client_adopt_session(struct client *c, lease_id lease, int64_t ttl, sim_us sent)
 {
 	c->lease = lease;
+	c->requests = 0;
+	c->uses_ids = rng_chance(&c->rng, 600000);
 	c->ttl = ttl;
 	c->plain_session = ttl < 60 && rng_chance(&c->rng, 200000);
 	c->valid_until = 0;
@@ -216,8 +219,15 @@ static void elsewhere(struct client *c, uint32_t per_million)
 		c->server = (uint32_t)rng_below(&c->rng, c->w->config.replicas);
 }
 
-static void dispatch(struct client *c, struct op *o, enum err e, struct slice reply)
+static void dispatch(struct client *c, uint64_t n, enum err e, struct slice reply)
 {
+	struct op *o = op_get(c->w, n);
+
+	if (e == ERR_UNKNOWN_SESSION && o->session == c->lease)
+		client_lose_session(c);
+	if (op_retry(c, n, e))
+		return;
+	o = op_get(c->w, n);
 	switch ((enum op_slot)o->slot) {
 	case SLOT_KV:
 	case SLOT_KV_2:
@@ -241,7 +251,7 @@ void client_answer(struct client *c, uint64_t n, enum err e, struct slice reply)
 	op_close(c, n, false);
 	if (e)
 		elsewhere(c, 600000);
-	dispatch(c, o, e, reply);
+	dispatch(c, n, e, reply);
 }
 
 void client_op_timeout(struct world *w, uint64_t n)
@@ -260,5 +270,5 @@ void client_op_timeout(struct world *w, uint64_t n)
 		return;
 	op_close(c, n, true);
 	elsewhere(c, 800000);
-	dispatch(c, o, ERR_DEADLINE_EXCEEDED, (struct slice){ 0 });
+	dispatch(c, n, ERR_DEADLINE_EXCEEDED, (struct slice){ 0 });
 }

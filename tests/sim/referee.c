@@ -226,6 +226,9 @@ static void trace_command(struct world *w, const struct raft_entry *e, const str
 	sim_trace_line(w, "entry %llu (term %llu) is applied: %s, of r%u boot %llu call %llu", (unsigned long long)e->index, (unsigned long long)e->term,
 		       cmd->kind < sizeof kinds / sizeof *kinds ? kinds[cmd->kind] : "?", cmd->origin_member ? from + 1 : 0,
 		       (unsigned long long)cmd->origin_boot, (unsigned long long)cmd->origin_call);
+	if (cmd->session)
+		sim_trace_line(w, "  request %llu of session %llx, first unanswered %llu", (unsigned long long)cmd->request,
+			       (unsigned long long)cmd->session, (unsigned long long)cmd->first_unanswered);
 	if (cmd->kind == CMD(LOCK))
 		sim_trace_line(w, "  by lease %llx", (unsigned long long)wire_find_u64(cmd->payload, 2, 0));
 	if (cmd->kind == CMD(ABANDON))

@@ -171,14 +171,21 @@ static void step_calls(struct replica *r, time_ms now)
 {
 	for (size_t i = 0; i < r->calls.len; i++) {
 		struct inbox_item *item = &r->calls.at[i];
-		struct op *o = op_get(r->w, item->op);
+		struct op *o = op_get(r->w, item->op), *root = op_root(r->w, item->op);
 		struct core_request req = { .tag = item->op, .method = op_method(o), .bytes = buf_view(&item->bytes), .client = slice_of_str("c"),
+					    .session = o->session, .request_id = o->request_id, .first_unanswered = o->first_unanswered,
 					    .now_unix_ms = (int64_t)(1700000000000 + r->w->now / 1000) };
 		struct core_event ev = { .kind = EVENT_REQUEST, .now = now, .request = &req };
 
+		if (!root->seen) {
+			root->stepped_at = r->w->now;
+			root->floor = r->w->told;
+			root->seen = true;
+		}
 		o->stepped = true;
-		o->stepped_at = r->w->now;
-		o->floor = r->w->told;
+		o->stepped_at = root->stepped_at;
+		o->floor = root->floor;
+		o->asked_at = r->w->now;
 		o->generation = r->generation;
 		r->w->totals.requests++;
 		core_step(r->core, &ev);

@@ -276,6 +276,14 @@ struct op {
 	uint32_t applied;    /* times its value was seen in the history */
 	revision rev;        /* what it was answered */
 	uint64_t generation; /* of the replica's process */
+	sim_us asked_at;     /* when the core had this very one; stepped_at and floor are of the first with its request ID */
+	/* exactly once; session 0: without */
+	lease_id session;
+	uint64_t request_id, first_unanswered;
+	uint64_t root;       /* the first of those with this ID, whose number the value says; 0: this one */
+	bool seen, has_result; /* of the root: a core had one of them; what they are all told */
+	enum err result_err;
+	uint64_t result_hash;
 	struct buf request;
 };
 
@@ -304,6 +312,9 @@ struct client {
 	bool silent;          /* will not keep it alive any more */
 	bool gives_up;        /* revokes it next */
 	uint64_t leases_made;
+	bool uses_ids;        /* names the session and a request ID with its writes */
+	uint64_t requests;    /* of the present session */
+	struct buf kept[SLOT_COUNT]; /* requests that may have to be sent again */
 	/* lock */
 	enum hold_state hold;
 	uint8_t lock, mode;
@@ -373,6 +384,10 @@ struct op *op_new(struct client *c, enum op_kind kind, enum op_slot slot, uint64
 void op_send(struct client *c, uint64_t number); /* o->request is packed */
 void op_close(struct client *c, uint64_t number, bool cancel);
 struct op *op_get(struct world *w, uint64_t number);
+struct op *op_root(struct world *w, uint64_t number);
+/* Sends it again with its ID, to whatever replica the client talks to now, when it has one and e leaves open what became of it. It is closed. */
+bool op_retry(struct client *c, uint64_t number, enum err e);
+bool err_is_kept(enum err e); /* decided at the command's position: any replica tells the same */
 
 /* codec.c: requests and replies */
 struct reply_kv {

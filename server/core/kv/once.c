@@ -33,6 +33,14 @@ static enum err repeat(struct kv_env *env, const struct command *cmd, const stru
 	return r->err;
 }
 
+static bool lives(void *ctx, const struct result_record *r)
+{
+	const struct kv_env *env = ctx;
+	const struct kv *kv = store_get(env->store, result_reply(r), 0);
+
+	return kv && kv->create_revision == r->token;
+}
+
 static void keep(struct kv_env *env, const struct command *cmd, enum err e, const struct kv_outcome *o)
 {
 	struct once_id id = id_of(cmd);
@@ -48,7 +56,7 @@ static void keep(struct kv_env *env, const struct command *cmd, enum err e, cons
 
 	if (e == ERR_UNIMPLEMENTED || (e == ERR_LEASE_EXISTS && cmd->chosen) || !lease_find(env->lessor, cmd->session)) /* Y1 */
 		return;
-	once_keep(env->once, &id, &outcome);
+	once_keep(env->once, &id, &outcome, lives, env);
 }
 
 enum err kv_once(struct kv_env *env, const struct command *cmd, raft_term term, kv_execute_fn fn, void *ctx, struct kv_outcome *ret)

@@ -121,16 +121,22 @@ static uint64_t window_of(const struct once *o, lease_id session, bool *ret_know
 	return r ? session_of(r)->window : 0;
 }
 
-/* O2 */
-static void move_window(struct once *o, lease_id session, uint64_t to)
+static void raise_window(struct once *o, lease_id session, uint64_t to)
 {
-	const struct result_record *first;
 	bool known;
 
 	if (to > window_of(o, session, &known) || !known) {
 		o->bytes += known ? 0 : sizeof(struct session_record);
 		tree_put_take(&o->state->sessions, &session_new(session, to)->base);
 	}
+}
+
+/* O2: the caller wants nothing below any more. */
+static void move_window(struct once *o, lease_id session, uint64_t to)
+{
+	const struct result_record *first;
+
+	raise_window(o, session, to);
 	while ((first = first_of(o, session)) && first->request < to)
 		forget(o, first);
 }
@@ -158,16 +164,45 @@ enum err once_begin(struct once *o, const struct once_id *id, uint32_t kind, con
 	if (id->session == 0 || id->request == 0 || id->request > ONCE_REQUEST_MAX || id->first_unanswered > id->request)
 		return ERR_BAD_METADATA;
 	move_window(o, id->session, id->first_unanswered);
-	if (id->request < window_of(o, id->session, &known))
-		return ERR_REQUEST_ID_TOO_OLD;
 	r = tree_get(&o->state->results, slice_of(be, sizeof(be)));
+	if (!r && id->request < window_of(o, id->session, &known))
+		return ERR_REQUEST_ID_TOO_OLD;
 	if (r && result_of(r)->kind != kind)
 		return ERR_REQUEST_ID_REUSED;
 	*ret = r ? result_of(r) : NULL;
 	return ERR_OK;
 }
 
-void once_keep(struct once *o, const struct once_id *id, const struct once_outcome *outcome)
+/* O2: one goes, the oldest if it can be, and never the newcomer. */
+static void make_room(struct once *o, const struct result_record *newcomer, once_lives_fn lives, void *ctx)
+{
+	const struct result_record *oldest = NULL;
+	struct tree_cursor cursor;
+	uint64_t be = htobe64((uint64_t)newcomer->session);
+	lease_id session = newcomer->session;
+	uint64_t request;
+
+	for (const struct tree_record *t = tree_seek(&cursor, &o->state->results, slice_of(&be, sizeof(be))); t; t = tree_next(&cursor)) {
+		const struct result_record *r = result_of(t);
+
+		if (r->session != session)
+			break;
+		if (r == newcomer)
+			continue;
+		if (r->token && lives(ctx, r)) {
+			oldest = oldest ? oldest : r;
+			continue;
+		}
+		oldest = r;
+		break;
+	}
+	ASSERT(oldest);
+	request = oldest->request;
+	forget(o, oldest);
+	raise_window(o, session, request + 1);
+}
+
+void once_keep(struct once *o, const struct once_id *id, const struct once_outcome *outcome, once_lives_fn lives, void *ctx)
 {
 	struct result_record *r = result_new(id->session, id->request, outcome);
 
@@ -175,7 +210,7 @@ void once_keep(struct once *o, const struct once_id *id, const struct once_outco
 	note(o, r);
 	tree_put_take(&o->state->results, &r->base);
 	if (count_of(o, id->session) > ONCE_RESULTS_MAX)
-		move_window(o, id->session, first_of(o, id->session)->request + 1);
+		make_room(o, r, lives, ctx);
 }
 
 /* One that names the contender, or NULL. A transaction may create several at one revision, of different leases. */
@@ -263,7 +298,7 @@ void once_check(const struct once *o)
 		n = r->session == session ? n + 1 : 1;
 		session = r->session;
 		ASSERT(n <= ONCE_RESULTS_MAX);
-		ASSERT(r->request >= window_of(o, r->session, &known)); /* O1 */
+		(void)window_of(o, r->session, &known);
 		ASSERT(known);
 		bytes += size_of(r);
 		places += r->token != 0;

@@ -3,10 +3,12 @@
  * A session is a lease. A caller numbers its requests within it, rising, and may say which of them it still wants answers to. Any
  * replica, at any later time, finds here what became of a request that was applied.
  *
- *   (O1) of every request of a living session that was applied, and whose ID is not below the session's window, there is a result; and no
- *        command changes anything for an ID that has one. So no ID takes effect twice. (A Lock that was undone, see once_place_gone, counts as
- *        never applied.)
- *   (O2) the window only ever moves up: to first_unanswered, or past the oldest result when there are more than ONCE_RESULTS_MAX.
+ *   (O1) of every request of a living session that was applied there is a result, or its ID is below the session's window; and no command
+ *        changes anything for an ID that has a result or is below the window. So no ID takes effect twice. (A Lock that was undone, see
+ *        once_place_gone, counts as never applied.)
+ *   (O2) the window only ever moves up: to first_unanswered, which takes all results below along; or past the oldest result when there are
+ *        more than ONCE_RESULTS_MAX. Then a Lock whose contender lives is passed over while there are others: it may wait for as long as it
+ *        likes, and is still found by its ID.
  *   (O3) results and windows go with the session's lease, in the same entry.
  *   (O4) all of it is replicated, and equal on all replicas: a reply is kept as it would be told by nobody in particular (kv/once.c).
  */
@@ -70,8 +72,9 @@ void once_rebuild(struct once *o); /* state was replaced */
 /* Moves the window; then the result of this very ID (lent until the next change), or NULL: it is new, to be carried out and kept. The session
  * exists. ERR_REQUEST_ID_TOO_OLD; ERR_REQUEST_ID_REUSED: there is a result, of another kind of command; ERR_BAD_METADATA: no such ID may be. */
 enum err once_begin(struct once *o, const struct once_id *id, uint32_t kind, const struct result_record **ret);
-/* The session still exists, and once_begin said that the ID is new. */
-void once_keep(struct once *o, const struct once_id *id, const struct once_outcome *outcome);
+/* The session still exists, and once_begin said that the ID is new. lives: whether the contender that a result names is there (O2). */
+typedef bool (*once_lives_fn)(void *ctx, const struct result_record *r);
+void once_keep(struct once *o, const struct once_id *id, const struct once_outcome *outcome, once_lives_fn lives, void *ctx);
 void once_end_session(struct once *o, lease_id session); /* its lease ends; harmless when it is none */
 /* The contender of this lock's key and token was taken out of the queue for its call's sake. e: what whoever asked for it has come to by
  * that; ERR_OK: its Locks are undone, and may be sent again as if for the first time. */

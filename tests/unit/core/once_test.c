@@ -278,6 +278,32 @@ START_TEST(once__the_oldest_of_too_many_is_forgotten_and_refused)
 }
 END_TEST
 
+START_TEST(once__a_lock_that_waits_is_found_behind_many)
+{
+	struct mini_cell *m = cell_of(3);
+	uint64_t again;
+	char key[64];
+
+	OK(m, mini_grant(m, 0, 20, 600));
+	OK(m, mini_lock(m, 0, "l", 20));
+	lock(m, 0, 1, S);
+	for (uint64_t r = 2; r <= 3 * ONCE_RESULTS_MAX; r++)
+		OK(m, put(m, 0, r, "k", "v"));
+	again = lock(m, 1, 1, S);
+	mini_run(m, 100);
+	ck_assert_uint_eq(mini_contenders(m, 0, "l"), 2);
+	FAILS(m, put(m, 0, 2, "k", "v"), ERR_REQUEST_ID_TOO_OLD);
+	key_of(20, key);
+	OK(m, mini_unlock(m, 0, key));
+	OK(m, again);
+	key_of(S, key);
+	OK(m, mini_unlock(m, 0, key)); /* and is as others from then on */
+	OK(m, put(m, 0, 3 * ONCE_RESULTS_MAX + 1, "k", "v"));
+	FAILS(m, lock(m, 1, 1, S), ERR_REQUEST_ID_TOO_OLD);
+	mini_free(m);
+}
+END_TEST
+
 START_TEST(once__ids_may_come_out_of_order)
 {
 	struct mini_cell *m = cell_of(1);
@@ -642,6 +668,7 @@ int main(void)
 	tcase_add_test(t, once__two_at_once_at_two_replicas_are_one);
 	tcase_add_test(t, once__below_the_window_is_refused);
 	tcase_add_test(t, once__the_oldest_of_too_many_is_forgotten_and_refused);
+	tcase_add_test(t, once__a_lock_that_waits_is_found_behind_many);
 	tcase_add_test(t, once__ids_may_come_out_of_order);
 	tcase_add_test(t, once__what_is_too_large_says_that_it_was_applied);
 	tcase_add_test(t, once__an_unknown_session_is_refused);
