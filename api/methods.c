@@ -11,6 +11,7 @@
 #include "etcd/rpc.pb-c.h"
 #include "etcd/v3election.pb-c.h"
 #include "etcd/v3lock.pb-c.h"
+#include "holdfast/v1.pb-c.h"
 
 /* METHOD(service, method, id, request, reply, stream, access, permission, JSON paths...) */
 #define METHOD(service_, name_, id_, request_, reply_, stream_, access_, permission_, ...)                             \
@@ -181,6 +182,16 @@ static const struct method methods[METHOD_COUNT] = {
 	METHOD("v3lockpb.Lock", "Unlock", LOCK_UNLOCK,
 	       v3lockpb__unlock_request, v3lockpb__unlock_response,
 	       UNARY, WRITE, KEY_WRITE, "/v3/lock/unlock"),
+
+	METHOD("holdfast.v1.Locks", "List", LOCKS_LIST,
+	       holdfast__v1__locks_list_request, holdfast__v1__locks_list_response,
+	       UNARY, READ, KEY_READ, "/v3/holdfast/locks/list"),
+	METHOD("holdfast.v1.Locks", "Verify", LOCKS_VERIFY,
+	       holdfast__v1__locks_verify_request, holdfast__v1__locks_verify_response,
+	       UNARY, READ, KEY_READ, "/v3/holdfast/locks/verify"),
+	METHOD("holdfast.v1.Locks", "BreakHold", LOCKS_BREAK_HOLD,
+	       holdfast__v1__locks_break_request, holdfast__v1__locks_break_response,
+	       UNARY, WRITE, ROOT, "/v3/holdfast/locks/break"),
 };
 
 enum {

@@ -112,6 +112,8 @@ static enum err execute(struct core *c, struct applying *a)
 		return kv_lock(env, payload, &a->out.lock);
 	case CMD(UNLOCK):
 		return kv_unlock(env, payload, a->reply);
+	case CMD(LOCK_BREAK):
+		return kv_lock_break(env, payload, a->reply);
 	case CMD(ABANDON):
 		return kv_abandon(env, payload);
 	case CMD(MEMBER_PUBLISH):

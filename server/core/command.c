@@ -47,7 +47,7 @@ bool command_parse(struct slice bytes, struct command *ret)
 
 bool command_is_reserved(uint32_t kind)
 {
-	return kind == CMD(DELETE_RANGE) || kind == CMD(LEASE_REVOKE) || kind == CMD(LEASE_END) || kind == CMD(UNLOCK) ||
+	return kind == CMD(DELETE_RANGE) || kind == CMD(LEASE_REVOKE) || kind == CMD(LEASE_END) || kind == CMD(UNLOCK) || kind == CMD(LOCK_BREAK) ||
 	       kind == CMD(ABANDON) || kind == CMD(RESIGN) || kind == CMD(COMPACT) || kind == CMD(AUTO_COMPACT) ||
 	       kind == CMD(MEMBER_PUBLISH);
 }

@@ -323,6 +323,10 @@ static enum err read_from_state(struct core *c, struct call *call, struct buf *r
 		return ERR_OK;
 	case METHOD_ELECTION_LEADER:
 		return kv_leader(&c->env, buf_view(&call->bytes), reply);
+	case METHOD_LOCKS_LIST:
+		return kv_locks_list(&c->env, buf_view(&call->bytes), reply);
+	case METHOD_LOCKS_VERIFY:
+		return kv_locks_verify(&c->env, buf_view(&call->bytes), reply);
 	default:
 		return ERR_UNIMPLEMENTED;
 	}

@@ -19,7 +19,7 @@ void answer_now(struct core *c, uint64_t tag, enum err e, struct buf *reply)
 
 static bool is_reserved(enum method_id m)
 {
-	return m == METHOD_LOCK_UNLOCK || m == METHOD_LEASE_REVOKE || m == METHOD_KV_DELETE_RANGE || m == METHOD_LEASE_KEEP_ALIVE ||
+	return m == METHOD_LOCK_UNLOCK || m == METHOD_LOCKS_BREAK_HOLD || m == METHOD_LEASE_REVOKE || m == METHOD_KV_DELETE_RANGE || m == METHOD_LEASE_KEEP_ALIVE ||
 	       m == METHOD_ELECTION_RESIGN || m == METHOD_MAINTENANCE_STATUS;
 }
 
@@ -134,10 +134,13 @@ static void submit(struct core *c, const struct core_request *r)
 	case METHOD_LEASE_TIME_TO_LIVE: submit_lease_question(c, r, CALL_QUERY); break;
 	case METHOD_LEASE_LEASES:
 	case METHOD_CLUSTER_MEMBER_LIST:
-	case METHOD_ELECTION_LEADER: submit_read(c, r); break;
+	case METHOD_ELECTION_LEADER:
+	case METHOD_LOCKS_LIST:
+	case METHOD_LOCKS_VERIFY: submit_read(c, r); break;
 	case METHOD_LOCK_LOCK:
 	case METHOD_ELECTION_CAMPAIGN: lock_submit(c, r); break;
 	case METHOD_LOCK_UNLOCK: submit_command(c, r, CMD(UNLOCK)); break;
+	case METHOD_LOCKS_BREAK_HOLD: submit_command(c, r, CMD(LOCK_BREAK)); break;
 	case METHOD_ELECTION_PROCLAIM: submit_command(c, r, CMD(PROCLAIM)); break;
 	case METHOD_ELECTION_RESIGN: submit_command(c, r, CMD(RESIGN)); break;
 	default: answer_now(c, r->tag, ERR_UNIMPLEMENTED, NULL); break;

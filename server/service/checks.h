@@ -14,10 +14,16 @@ CHECK(check_lease_grant);
 CHECK(check_lease_revoke);
 CHECK(check_lock);
 CHECK(check_unlock);
+CHECK(check_locks_list);
+CHECK(check_locks_verify);
+CHECK(check_locks_break);
 CHECK(check_campaign);
 CHECK(check_proclaim);
 CHECK(check_leader);
 CHECK(check_resign);
+
+/* What is worth a line in the log once it is done. */
+void note_locks_break(const struct service_call *c, struct slice request, struct slice reply);
 
 /* The request as its own type: unpacked by the method's descriptor, so it is that. */
 #define REQUEST_AS(type, request) ((const type *)(const void *)(request))

@@ -25,6 +25,7 @@ typedef enum err (*check_fn)(const struct service *s, const ProtobufCMessage *re
 struct handler {
 	const struct call_class *class; /* NULL: not implemented */
 	check_fn check;                 /* NULL: any well-formed message will do */
+	void (*note)(const struct service_call *c, struct slice request, struct slice reply); /* NULL: nothing. After it succeeded; core's thread */
 };
 
 /* A stream that wants to end when there is no leader. Zeroed: it does not. */

@@ -45,6 +45,10 @@ static const struct handler handlers[METHOD_COUNT] = {
 
 	[METHOD_LOCK_LOCK] = { &unary_class, check_lock },
 	[METHOD_LOCK_UNLOCK] = { &unary_class, check_unlock },
+
+	[METHOD_LOCKS_LIST] = { &unary_class, check_locks_list },
+	[METHOD_LOCKS_VERIFY] = { &unary_class, check_locks_verify },
+	[METHOD_LOCKS_BREAK_HOLD] = { &unary_class, check_locks_break, note_locks_break },
 };
 
 struct service *service_new(struct node *n, const struct service_limits *limits)

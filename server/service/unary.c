@@ -22,6 +22,8 @@ static void unary_done(struct submit_call *submit, enum err e, struct buf *reply
 	int failed = atomic_load(&u->failed);
 	if (failed)
 		e = (enum err)failed;
+	if (!e && c->handler->note)
+		c->handler->note(c, u->submit.bytes, buf_view(reply));
 	if (!e)
 		service_reply_one(c, reply);
 	else if (reply)

@@ -10,6 +10,8 @@ import cells
 cells.stubs()
 import grpc  # noqa: E402
 from etcd import rpc_pb2 as pb, rpc_pb2_grpc, v3lock_pb2 as lockpb, v3lock_pb2_grpc  # noqa: E402
+from etcd import v3election_pb2 as electionpb, v3election_pb2_grpc  # noqa: E402
+from holdfast import v1_pb2 as v1, v1_pb2_grpc  # noqa: E402
 
 EVERYTHING = {"key": b"\0", "range_end": b"\0"}
 # After these the outcome of a write is not known, or it is known not to be: it may be asked for again, elsewhere.
@@ -42,6 +44,8 @@ class Client:
         self.kv = rpc_pb2_grpc.KVStub(self.channel)
         self.lease = rpc_pb2_grpc.LeaseStub(self.channel)
         self.lock = v3lock_pb2_grpc.LockStub(self.channel)
+        self.locks = v1_pb2_grpc.LocksStub(self.channel)
+        self.election = v3election_pb2_grpc.ElectionStub(self.channel)
         self.maintenance = rpc_pb2_grpc.MaintenanceStub(self.channel)
         self.cluster = rpc_pb2_grpc.ClusterStub(self.channel)
 

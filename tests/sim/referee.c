@@ -178,6 +178,7 @@ static enum err execute(void *ctx, struct kv_outcome *out)
 	case CMD(LEASE_END): lease_end(f, payload, run->term); return ERR_OK;
 	case CMD(LOCK): return lock(f, payload, &out->lock);
 	case CMD(UNLOCK): return kv_unlock(env, payload, &out->reply);
+	case CMD(LOCK_BREAK): return kv_lock_break(env, payload, &out->reply);
 	case CMD(ABANDON): return abandon(f, payload);
 	case CMD(MEMBER_PUBLISH): publish(f, payload); return ERR_OK;
 	case CMD(RESIGN): return kv_resign(env, payload, &out->reply);

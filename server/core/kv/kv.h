@@ -94,6 +94,13 @@ void kv_lock_refusal(struct kv_env *env, struct slice name, struct buf *ret);
  * ERR_NOT_CONTENDER, ERR_LEASE_ENDED_WAITING: it is gone; ERR_LOCK_MODE_CHANGED. */
 enum err kv_lock_again(struct kv_env *env, struct slice payload, const struct result_record *r, struct kv_lock_result *ret);
 
+/* holdfast.v1.Locks. List and Verify are reads. */
+enum err kv_locks_list(struct kv_env *env, struct slice request, struct buf *ret);   /* ERR_NEGATIVE: limit */
+enum err kv_locks_verify(struct kv_env *env, struct slice request, struct buf *ret); /* ERR_EMPTY_KEY: name */
+/* ERR_EMPTY_KEY: neither a key nor a name; ERR_NEGATIVE: no token with a name; ERR_NOT_CONTENDER: the key is there and contends for nothing. What
+ * is no hold, or no more, is left: ERR_OK, and `broken` is absent. */
+enum err kv_lock_break(struct kv_env *env, struct slice request, struct buf *ret);
+
 /* Elections: v3electionpb requests. Campaign is kv_lock with a value; asking again with another value (not empty) replaces it. */
 enum err kv_proclaim(struct kv_env *env, struct slice request, struct buf *ret); /* ERR_ELECTION_NOT_LEADER; ERR_EMPTY_KEY: no `leader`; as Put */
 enum err kv_resign(struct kv_env *env, struct slice request, struct buf *ret);   /* ERR_OK too when it is over; ERR_EMPTY_KEY */

@@ -82,6 +82,12 @@ const struct contender *lock_next(const struct locks *l, struct slice name, cons
 const struct contender *lock_previous(const struct locks *l, const struct contender *c); /* NULL: c is first */
 /* The contender at whose end c may become held: the one before it (shared: the last exclusive before it). NULL: held now. */
 const struct contender *lock_waits_for(const struct locks *l, const struct contender *c);
+/* The contender with this token, or NULL. */
+const struct contender *lock_by_token(const struct locks *l, struct slice name, revision token);
+/* All contenders of locks whose names begin with prefix: shorter names first, then by their bytes, then in queue order. after: NULL first, then
+ * the last one's sort key (contender_sort_key_view), whether that one is still there or not. NULL at the end. Lent until the next change. */
+const struct contender *lock_next_by_prefix(const struct locks *l, struct slice prefix, struct slice after);
+struct slice contender_sort_key_view(const struct contender *c);
 uint64_t lock_waiters(const struct locks *l, struct slice name); /* contenders that are not held; O(log n) */
 
 /* The contenders that became held since they were last taken, each exactly once: one that is held from its creation on, and those whom the

@@ -1,6 +1,8 @@
 /* lock_queue.c: who holds, who waits, and for whom. A few seeks each, however long the queue. */
 #include "internal.h"
 
+#include <endian.h>
+
 #include "base/mem.h"
 
 const struct contender *lock_in(struct tree_record *r, struct slice prefix)
@@ -116,4 +118,58 @@ enum err lock_check_put(const struct locks *l, struct slice key, lease_id lease,
 	if (lock_find(l, prev))
 		return lease == prev->lease ? ERR_OK : ERR_CONTENDER_LEASE;
 	return lock_parse(key, lease, NULL) ? ERR_CONTENDER_EXISTING_KEY : ERR_OK;
+}
+
+/* ---- for who looks at many ---- */
+
+const struct contender *lock_by_token(const struct locks *l, struct slice name, revision token)
+{
+	struct tree_record *r;
+
+	buf_clear(l->scratch);
+	lock_prefix(name, l->scratch);
+	lock_append_revision(l->scratch, token);
+	r = tree_get(&l->state->contenders, buf_view(l->scratch));
+	return r ? contender_of(r) : NULL;
+}
+
+struct slice contender_sort_key_view(const struct contender *c)
+{
+	return contender_sort_key(c);
+}
+
+/* Names of one length lie together (the sort key begins with it), so of each length there is a stretch that may have the prefix: one seek a
+ * length that occurs. */
+const struct contender *lock_next_by_prefix(const struct locks *l, struct slice prefix, struct slice after)
+{
+	struct tree_cursor cursor;
+	struct tree_record *r;
+	uint32_t len = (uint32_t)prefix.len;
+
+	buf_clear(l->scratch);
+	if (after.len > 0) {
+		buf_append_slice(l->scratch, after);
+		buf_append_byte(l->scratch, 0); /* the least key above it */
+	} else {
+		lock_prefix(prefix, l->scratch);
+	}
+	while ((r = tree_seek(&cursor, &l->state->contenders, buf_view(l->scratch)))) {
+		const struct contender *c = contender_of(r);
+		struct slice name = contender_name(c);
+		uint32_t be;
+
+		if (slice_starts_with(name, prefix))
+			return c;
+		/* Before the stretch of its length: go to it. Behind it: to that of the next length. */
+		len = c->name_len;
+		if (len < prefix.len)
+			len = (uint32_t)prefix.len;
+		else if (slice_cmp(name, prefix) > 0)
+			len++;
+		be = htobe32(len);
+		buf_clear(l->scratch);
+		buf_append(l->scratch, &be, sizeof(be));
+		buf_append_slice(l->scratch, prefix);
+	}
+	return NULL;
 }
