@@ -108,7 +108,7 @@ bool op_retry(struct client *c, uint64_t number, enum err e)
 {
 	struct op old = *op_get(c->w, number), *o;
 	/* Of a lock one must not be told twice: the second may be of a hold that was let go meanwhile. */
-	bool curious = is_over(e) && old.slot == SLOT_KV && rng_chance(&c->rng, 30000);
+	bool curious = is_over(e) && old.slot <= SLOT_KV_3 && rng_chance(&c->rng, 30000);
 	uint64_t again;
 
 	if (!old.session || old.session != c->lease || !client_alive(c) || (!curious && (is_over(e) || rng_chance(&c->rng, 100000))))
