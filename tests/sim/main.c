@@ -142,7 +142,6 @@ static void print_totals(const struct run *run)
 	       N(hand_overs), N(lock_refusals), N(campaigns), N(recipes), N(lease_ends));
 	printf("TOTAL watches: %llu events told, %llu cancelled by compaction, %llu leaders and values observed\n", N(watch_events), N(watch_cancels),
 	       N(observed));
-	printf("TOTAL watches: %llu events told, %llu cancelled by compaction\n", N(watch_events), N(watch_cancels));
 	printf("TOTAL request IDs: %llu sent again, %llu answered from the table\n", N(retries), N(repeated));
 	printf("COUNT %llu %llu\n", N(seeds), N(failed));
 }
