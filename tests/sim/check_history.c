@@ -263,9 +263,12 @@ static uint64_t hash_of_result(enum err e, struct slice bytes, const struct repl
 /* Whoever is asked, and however often: of one request ID all are told the same. Of locks, what holds is told as it stands (check_lock). */
 static void check_same(struct world *w, const struct op *o, struct op *root, enum err e, uint64_t hash)
 {
+	const struct client *c = &w->clients[o->client];
+
 	CHECK(w, "P9", e != ERR_REQUEST_ID_REUSED && e != ERR_BAD_METADATA, "client %u: %s", o->client, err_name(e));
-	CHECK(w, "P9", e != ERR_REQUEST_ID_TOO_OLD || o->closed || w->clients[o->client].requests >= o->request_id + ONCE_RESULTS_MAX, "client %u still wants to know of request %llu, its result is gone", o->client,
-	      (unsigned long long)o->request_id);
+	/* Of a session that it has left it wants to know nothing any more, and how far that one's requests had come is not kept. */
+	CHECK(w, "P9", e != ERR_REQUEST_ID_TOO_OLD || o->closed || c->lease != o->session || c->requests >= o->request_id + ONCE_RESULTS_MAX,
+	      "client %u still wants to know of request %llu, its result is gone", o->client, (unsigned long long)o->request_id);
 	if (e == ERR_UNKNOWN_SESSION)
 		CHECK(w, "P9", !lease_find(referee_lessor(w->referee), o->session), "client %u is told that session %llx is unknown: it is not", o->client,
 		      (unsigned long long)o->session);

@@ -450,7 +450,7 @@ START_TEST(acceptor__reserve_is_not_given_to_clients)
 	acceptor_start(d.acceptor);
 	ck_assert(TEST_WAIT(3000, seen(&d, &d.http2) == ROOM - RESERVE));
 	for (size_t i = ROOM - RESERVE; i < CLIENTS; i++)
-		refused += test_closed_within(fds[i], 1000);
+		refused += test_closed_within(fds[i], 10000);
 	ck_assert_uint_eq(refused, CLIENTS - (ROOM - RESERVE));
 	ck_assert_int_lt(d.highest, limit - RESERVE);
 	/* Who leaves makes room. */
