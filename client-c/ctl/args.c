@@ -51,7 +51,6 @@ static const struct row rows[FLAG_COUNT] = {
 	[FLAG_ONCE] = { { "once", '\0', NULL, NULL, "renew it once, and end" }, KIND_BOOL, AT(once), 0, 0 },
 	[FLAG_KEYS] = { { "keys", '\0', NULL, NULL, "list the keys that are attached to it" }, KIND_BOOL, AT(keys), 0, 0 },
 	[FLAG_CLUSTER] = { { "cluster", '\0', NULL, NULL, "ask every member of the cell, whichever endpoints are given" }, KIND_BOOL, AT(cluster), 0, 0 },
-	[FLAG_TOKEN] = { { "token", '\0', "TOKEN", NULL, "only the hold with this token" }, KIND_NUMBER, AT(token), 1, INT64_MAX },
 };
 
 const struct flag *flag_by_id(enum flag_id id)

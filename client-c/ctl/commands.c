@@ -45,6 +45,30 @@ const struct command commands[] = {
 	  .examples = "holdfastctl elect scheduler \"$HOSTNAME\" -- ./scheduler\n"
 		      "holdfastctl elect --observe scheduler" },
 
+	{ .name = "locks list", .usage = "[PREFIX]", .min = 0, .max = 1, .function = command_locks_list,
+	  .summary = "who holds locks, and who waits for them",
+	  .text = "A line each, in the order of the queue: the lock's name, whether it is held or\n"
+		  "waited for, mode, fencing token, lease, since when, and from where. Elections\n"
+		  "are locks too. Shorter names come first.",
+	  .examples = "holdfastctl locks list\n"
+		      "holdfastctl locks list jobs/ -o table" },
+	{ .name = "locks show", .usage = "NAME", .min = 1, .max = 1, .function = command_locks_show,
+	  .summary = "who holds one lock, and who waits for it",
+	  .text = "As locks list, of this one lock. Prints nothing when nobody holds it.",
+	  .examples = "holdfastctl locks show backup" },
+	{ .name = "locks verify", .usage = "NAME TOKEN", .min = 2, .max = 2, .function = command_locks_verify,
+	  .summary = "whether a fencing token is that of a hold which is there now",
+	  .text = "Linearizable. Ends with 0 when it is, and with 123 when it is not (any more).",
+	  .examples = "holdfastctl locks verify backup 1842 && echo still mine" },
+	{ .name = "locks break", .usage = "NAME [TOKEN]", .min = 1, .max = 2, .function = command_locks_break,
+	  .summary = "end somebody else's hold: an operator's act",
+	  .text = "Ends the hold with this token. Without TOKEN, the only hold there is at the\n"
+		  "moment; when several share the lock, they are listed instead. The holder is not\n"
+		  "asked: a lock command of holdfastctl ends its COMMAND at once, others may not\n"
+		  "notice, so what the lock guards should check tokens.",
+	  .examples = "holdfastctl locks break backup\n"
+		      "holdfastctl locks break backup 1842" },
+
 	{ .name = "get", .usage = "KEY [RANGE_END]", .min = 1, .max = 2, .function = command_get,
 	  .summary = "read a key or a range",
 	  .flags = FLAGS(FLAG_PREFIX, FLAG_FROM_KEY, FLAG_LIMIT, FLAG_REV, FLAG_SORT, FLAG_ORDER, FLAG_KEYS_ONLY, FLAG_VALUES_ONLY, FLAG_COUNT_ONLY,

@@ -12,7 +12,7 @@ enum exit_code {
 	EXIT_FAILED = 1,     /* the cell refused, or it went wrong otherwise */
 	EXIT_USAGE = 2,
 	EXIT_NO_ANSWER = 3,  /* in time, by any replica; a write may have been carried out when the message says so */
-	EXIT_LOST = 123,     /* the lease or the hold ended before it was released */
+	EXIT_LOST = 123,     /* the lease or the hold ended before it was released; locks verify: there is no such hold */
 	EXIT_HELD = 124,     /* held by somebody else: --try, or --wait ran out */
 	EXIT_NOT_RUN = 125,  /* lock, elect with a COMMAND: failed before it was started */
 	EXIT_CANNOT_RUN = 126,
@@ -60,6 +60,10 @@ int command_lease_revoke(struct ctl *c);
 int command_lease_keep_alive(struct ctl *c);
 int command_lease_ttl(struct ctl *c);
 int command_lease_list(struct ctl *c);
+int command_locks_list(struct ctl *c);
+int command_locks_show(struct ctl *c);
+int command_locks_verify(struct ctl *c);
+int command_locks_break(struct ctl *c);
 int command_member_list(struct ctl *c);
 int command_endpoint_status(struct ctl *c);
 int command_endpoint_health(struct ctl *c);

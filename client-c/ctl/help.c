@@ -12,7 +12,7 @@ const char help_exit_codes[] =
 	"1    refused by the cell, or it went wrong otherwise\n"
 	"2    wrong usage\n"
 	"3    no replica answered in time; a write may have been done if the message says so\n"
-	"123  lock, elect: the lease or the hold was lost before it was released\n"
+	"123  lock, elect: the lease or the hold was lost before it was released; locks verify: there is no such hold\n"
 	"124  lock, elect: somebody else holds it, and --try or --wait did not allow to wait longer\n"
 	"125  lock, elect with COMMAND: failed before COMMAND was started\n"
 	"126  COMMAND cannot be run\n"

@@ -3,7 +3,6 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <time.h>
 
 #include "holdfast/v1.pb-c.h"
 #include "text.h"
@@ -42,21 +41,12 @@ static bool field_bytes(struct slice s, uint64_t number, struct slice *ret)
 	return false;
 }
 
-static void since(int64_t unix_ms, char ret[64])
-{
-	time_t t = (time_t)(unix_ms / 1000);
-	struct tm tm;
-	ret[0] = '\0';
-	if (unix_ms > 0 && gmtime_r(&t, &tm))
-		strftime(ret, 64, " since %Y-%m-%dT%H:%M:%SZ", &tm);
-}
-
 void refusal_print(struct ctl *c, const char *noun, struct slice name, struct slice details)
 {
 	struct slice any, value;
 	ProtobufCMessage *m = NULL;
 	const Holdfast__V1__LockRefusal *r;
-	char id[24], when[64];
+	char id[24], when[32];
 	if (field_bytes(details, 3, &any) && field_bytes(any, 2, &value))
 		m = message_of(&holdfast__v1__lock_refusal__descriptor, value);
 	r = (const Holdfast__V1__LockRefusal *)m;
@@ -64,9 +54,9 @@ void refusal_print(struct ctl *c, const char *noun, struct slice name, struct sl
 		ctl_error("%s '%s' is held by somebody else", noun, ctl_show(c, name));
 	} else {
 		text_print_lease(id, r->holder->lease);
-		since(r->holder->since_unix_ms, when);
-		ctl_error("%s '%s' is held by lease %s with token %" PRId64 "%s%s; %" PRId64 " waiting", noun, ctl_show(c, name), id, r->holder->fencing_token,
-			  r->holder->mode == V3LOCKPB__LOCK_MODE__SHARED ? " (shared)" : "", when, r->waiters);
+		text_print_time(when, r->holder->since_unix_ms);
+		ctl_error("%s '%s' is held by lease %s with token %" PRId64 "%s%s%s; %" PRId64 " waiting", noun, ctl_show(c, name), id, r->holder->fencing_token,
+			  r->holder->mode == V3LOCKPB__LOCK_MODE__SHARED ? " (shared)" : "", *when ? " since " : "", when, r->waiters);
 		out_message(&c->out, m);
 	}
 	if (m)

@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 #define DURATION_MAX_MS (UINT64_C(100) * 366 * 86400 * 1000)
 
@@ -126,6 +127,15 @@ void text_print_lease(char ret[24], int64_t lease)
 {
 	/* As in the keys of locks: a sign and the magnitude. */
 	snprintf(ret, 24, "%s%" PRIx64, lease < 0 ? "-" : "", lease < 0 ? 0 - (uint64_t)lease : (uint64_t)lease);
+}
+
+void text_print_time(char ret[32], int64_t unix_ms)
+{
+	time_t t = (time_t)(unix_ms / 1000);
+	struct tm tm;
+	ret[0] = '\0';
+	if (unix_ms > 0 && gmtime_r(&t, &tm))
+		strftime(ret, 32, "%Y-%m-%dT%H:%M:%SZ", &tm);
 }
 
 /* ---- bytes ---- */

@@ -20,6 +20,7 @@ bool text_is_utf8(struct slice s);
  * *at moves past the word. False with em->text empty: the line is over. False with a text: a quote is not closed, or a bad escape. */
 bool text_word(const char **at, struct buf *ret, struct errmsg *em);
 
-void text_print_lease(char ret[24], int64_t lease); /* hexadecimal */
+void text_print_lease(char ret[24], int64_t lease);  /* hexadecimal */
+void text_print_time(char ret[32], int64_t unix_ms); /* 2026-11-29T23:44:00Z; empty when it is not known (0) */
 
 #endif

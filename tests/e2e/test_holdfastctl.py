@@ -258,7 +258,7 @@ def help_man_page_and_completion(server):
                   f"COMP_CWORD={len(words) - 1}; _holdfastctl; printf '%s\\n' \"${{COMPREPLY[@]}}\"")
         return subprocess.run(["bash", "--norc", "-c", script], text=True, capture_output=True, check=True,
                               env=dict(os.environ, PATH=f"{CTL.parent}:{os.environ['PATH']}")).stdout.split()
-    assert complete("holdfastctl lo") == ["lock"]
+    assert complete("holdfastctl lo") == ["lock", "locks"]
     assert set(complete("holdfastctl lease ")) >= {"grant", "revoke", "keep-alive", "ttl", "list"}
     assert complete("holdfastctl lock x --sh") == ["--shared"]
     assert complete("holdfastctl get -o ") == ["simple", "table", "json", "fields"]
@@ -525,6 +525,55 @@ def interrupts_work_at_any_time(server):
                     # What may have made a lease tries to end it.
                     assert time.monotonic() - began < (6 if args[0] in ("lock", "elect") else 1), args
         c.replicas[0].resume()
+
+
+@test(own=True)
+def locks_can_be_seen_verified_and_broken(server):
+    with cells.Cell(server, 3) as c, Eye(c) as eye:
+        assert out(c, "locks", "list") == "" and out(c, "locks", "show", "l") == ""
+        with talk(c, "lock", "l", "--", "sleep", "60") as first, talk(c, "lock", "long", "--shared") as one, talk(c, "lock", "long", "--shared") as two:
+            token, lease = told(first.expect("holding").string)
+            shared = sorted(told(t.expect("holding").string)[0] for t in (one, two))
+            with talk(c, "lock", "l", "--", "sleep", "60") as second:
+                eye.wait_queue(b"l", 2)
+                rows = [line.split() for line in out(c, "locks", "show", "l").splitlines()]
+                assert [r[:6] for r in rows] == [["l", "held", "exclusive", "token", str(token), "lease"], ["l", "waits", "exclusive", "token", rows[1][4], "lease"]], rows
+                assert rows[0][6] == lease and rows[0][7] == "since" and rows[0][9] == "from" and rows[0][10].startswith("127.0.0.1:"), rows
+                names = [line.split()[0] for line in out(c, "locks", "list").splitlines()]
+                assert names == ["l", "l", "long", "long"], names
+                assert [line.split()[0] for line in out(c, "locks", "list", "lo").splitlines()] == ["long", "long"]
+                table = out(c, "locks", "list", "-o", "table").splitlines()
+                assert len(table) == 5 and table[0].split() == ["name", "state", "mode", "token", "lease", "since", "client"], table
+                answer = json.loads(out(c, "locks", "list", "-o", "json"))
+                assert [q["name"] for q in answer["locks"]] == ["l", "long"] and answer["locks"][0]["places"][0]["fencing_token"] == str(token), answer
+                assert out(c, "locks", "verify", "l", token).startswith("current")
+                assert "has no hold with token" in ctl(c, "locks", "verify", "l", token + 1, code=LOST)[1]
+                assert "not a number" in ctl(c, "locks", "verify", "l", "x", code=USAGE)[1]
+                # Breaking passes it on, and the broken command ends at once.
+                assert f"broken: hold of lock 'l' token {token} lease {lease}" in out(c, "locks", "break", "l")
+                first.expect("lost lock 'l'")
+                first.wait(status=LOST)
+                assert told(second.expect("holding").string)[0] > token
+                assert "has no hold with token" in ctl(c, "locks", "break", "l", token, code=FAILED)[1]
+                assert str(shared[0]) in ctl(c, "locks", "break", "long", code=USAGE)[1]
+                out(c, "locks", "break", "long", shared[0])
+                assert [line.split()[4] for line in out(c, "locks", "show", "long").splitlines()] == [str(shared[1])]
+                assert "nobody holds" in ctl(c, "locks", "break", "free", code=FAILED)[1]
+
+
+@test(own=True)
+def long_queues_come_in_parts(server):
+    with cells.Cell(server, 1) as c, Eye(c) as eye:
+        leases = [eye.grant(600) for _ in range(1200)]
+        asked = [eye.ask_lock(b"q", lease) for lease in leases]
+        eye.wait_queue(b"q", len(leases), timeout=30)
+        with talk(c, "lock", "qq") as holder:
+            holder.expect("holding")
+            assert len(out(c, "locks", "show", "q").splitlines()) == 1200
+            assert len(out(c, "locks", "list").splitlines()) == 1201
+            assert out(c, "locks", "show", "qq").count("\n") == 1
+        for a in asked:
+            a.cancel()
 
 
 # ---- elections -------------------------------------------------------------------------------------------------------------------
