@@ -34,6 +34,8 @@ static void draw_config(struct world *w)
 	cf->log_memory = rng_chance(r, 850000) ? (uint32_t)rng_between(r, 200, 4000) : 0;
 	cf->append_bytes = rng_chance(r, 400000) ? (uint32_t)rng_between(r, 50, 3000) : 0;
 	cf->inflight = rng_chance(r, 300000) ? (uint32_t)rng_between(r, 1, 6) : 0;
+	if (cf->inflight && cf->append_bytes)
+		cf->append_bytes += 1500; /* else the pipe is too narrow for the clients there are */
 	cf->auto_compact_revisions = rng_chance(r, 150000) ? rng_between(r, 20, 300) : 0;
 	cf->wipes = rng_chance(r, 150000);
 	cf->kv_slots = rng_chance(r, 200000) ? 3 : 1;
@@ -53,7 +55,7 @@ static void draw_flapping(struct world *w)
 	cf->snapshot_keep = rng_between(&w->rng, 1, 3);
 	cf->log_memory = 200;
 	cf->append_bytes = rng_chance(&w->rng, 500000) ? 100 : 0;
-	cf->inflight = rng_chance(&w->rng, 500000) ? 2 : 0;
+	cf->inflight = !cf->append_bytes && rng_chance(&w->rng, 500000) ? 2 : 0;
 	cf->fault_every = rng_between(&w->rng, SIM_SECOND, 3 * SIM_SECOND);
 	cf->max_pending = cf->max_waiters = 100000;
 }
