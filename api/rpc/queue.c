@@ -8,7 +8,7 @@
 #include "rpc/rpc.h"
 
 #define THREADS_MAX 8
-#define LOOK_MS 200 /* how often a thread looks whether it is to end without the queue being empty */
+#define LOOK_MS 100 /* how often a thread looks whether it is to end without the queue being empty */
 
 struct rpc_queue {
 	grpc_completion_queue *cq;
