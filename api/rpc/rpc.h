@@ -30,6 +30,8 @@ grpc_completion_queue *rpc_queue_cq(struct rpc_queue *q);
 void rpc_queue_stop(struct rpc_queue *q, bool left_behind);
 void rpc_queue_free(struct rpc_queue *q); /* after rpc_queue_stop and after all calls and servers on it are gone; NULL is fine */
 
+/* To be called just before a tag is handed to gRPC by anything but rpc_start: tells the thread sanitizer, which cannot see into gRPC; else does nothing. */
+void rpc_give(struct rpc_tag *tag);
 /* Starts operations, or with none just posts the tag. Calls on one grpc_call come one at a time (but an empty batch may come beside others). */
 void rpc_start(grpc_call *call, const grpc_op *ops, size_t len, struct rpc_tag *tag);
 

@@ -84,6 +84,7 @@ static void watch(struct endpoint *e)
 		return;
 	e->watching = true;
 	e->link->live++;
+	rpc_give(&e->watch_tag);
 	grpc_channel_watch_connectivity_state(e->channel, e->last, rpc_in_ms(WATCH_MS), e->link->cq, &e->watch_tag);
 }
 

@@ -56,6 +56,7 @@ void front_arm(struct grpc_front *f)
 	grpc_call_error e;
 	grpc_call_details_init(&c->request);
 	grpc_metadata_array_init(&c->metadata);
+	rpc_give(&c->accepted);
 	e = grpc_server_request_call(f->server, &c->rpc, &c->request, &c->metadata, f->cq, f->cq, &c->accepted);
 	ASSERT(e == GRPC_CALL_OK);
 }
@@ -314,6 +315,7 @@ void grpc_front_stop(struct grpc_front *f, uint64_t grace_ms)
 	pthread_mutex_lock(&f->adopt_mu);
 	f->closed = true;
 	pthread_mutex_unlock(&f->adopt_mu);
+	rpc_give(&f->down_tag);
 	grpc_server_shutdown_and_notify(f->server, f->cq, &f->down_tag);
 	end_calls(f, grace_ms);
 	pthread_mutex_lock(&f->mu);

@@ -240,6 +240,7 @@ static void request_arm(struct in_request *r)
 	grpc_call_details_init(&r->details);
 	grpc_metadata_array_init(&r->metadata);
 	p->ops++;
+	rpc_give(&r->tag);
 	e = grpc_server_request_call(p->server, &r->call, &r->details, &r->metadata, p->cq, p->cq, &r->tag);
 	ASSERT(e == GRPC_CALL_OK);
 }
@@ -330,6 +331,7 @@ void peers_in_stop(struct peers *p)
 {
 	p->shutdown_tag.fn = on_shutdown;
 	p->ops++;
+	rpc_give(&p->shutdown_tag);
 	grpc_server_shutdown_and_notify(p->server, p->cq, &p->shutdown_tag);
 	grpc_server_cancel_all_calls(p->server);
 }
