@@ -127,6 +127,8 @@ static void end(struct world *w)
 		free(w->locks[i].queue.at);
 		free(w->locks[i].holds.at);
 	}
+	for (uint32_t i = 0; i < w->config.clients; i++)
+		client_deinit(&w->clients[i]);
 	free(w->heap.at);
 	free(w->log.at);
 	free(w->ops.at);

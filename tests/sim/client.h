@@ -1,0 +1,179 @@
+/* client.h: requests, the clients and watchers that make them, and their bytes. */
+#ifndef HOLDFAST_SIM_CLIENT_H
+#define HOLDFAST_SIM_CLIENT_H
+
+#include "replica.h"
+
+/* ---- what clients ask ---- */
+
+enum op_kind {
+	OP_PUT, OP_DELETE, OP_GET, OP_GET_SERIALIZABLE, OP_RANGE, OP_CAS, OP_COMPACT, OP_GRANT, OP_REVOKE, OP_KEEP_ALIVE, OP_TTL, OP_LOCK, OP_UNLOCK,
+	OP_CAMPAIGN, OP_PROCLAIM, OP_RESIGN, OP_LEADER,
+	OP_JOIN, OP_FIRST, OP_LEAVE, /* etcd's own recipe: create the key, look who is first, delete it */
+	OP_KIND_COUNT
+};
+extern const char *const op_names[OP_KIND_COUNT];
+
+enum op_slot { SLOT_KV, SLOT_KV_2, SLOT_KV_3, SLOT_LOCK, SLOT_LEASE, SLOT_KEEP_ALIVE, SLOT_COUNT };
+
+/* One request. Its number is its place in world.ops plus one: also the core's tag, and what its value says. */
+struct op {
+	uint8_t kind, slot, client, replica;
+	uint8_t key, key2;   /* plain keys; a lock's number */
+	bool stepped, answered, closed; /* the core has it; it answered; the client is done with it */
+	bool canceled;       /* the cancel came to its replica */
+	enum err err;
+	sim_us sent, stepped_at, answered_at;
+	revision floor;      /* the highest revision anybody was told before the core had it */
+	revision at;         /* RANGE: the revision asked for; COMPACT */
+	revision expect;     /* CAS: mod_revision compared with */
+	lease_id lease;
+	int64_t ttl;
+	int64_t token;       /* UNLOCK, PROCLAIM, RESIGN: of the hold */
+	int64_t wait_ms;     /* LOCK: -1 waits for ever */
+	uint8_t mode;
+	bool prev_kv;
+	uint32_t applied;    /* times its value was seen in the history */
+	revision rev;        /* what it was answered */
+	uint64_t generation; /* of the replica's process */
+	sim_us asked_at;     /* when the core had this very one; stepped_at and floor are of the first with its request ID */
+	/* exactly once; session 0: without */
+	lease_id session;
+	uint64_t request_id, first_unanswered;
+	uint64_t root;       /* the first of those with this ID, whose number the value says; 0: this one */
+	bool seen, has_result; /* of the root: a core had one of them; what they are all told */
+	enum err result_err;
+	uint64_t result_hash;
+	struct buf request;
+};
+
+struct call_msg {
+	uint64_t op;
+	enum err err;
+	struct buf bytes;
+};
+
+enum hold_state { HOLD_NONE, HOLD_WAITING, HOLD_HELD, HOLD_LEAVING };
+
+struct client {
+	struct world *w;
+	uint32_t id;
+	struct rng rng;
+	int32_t ppm;
+	uint32_t server;
+	uint64_t generation;  /* of its EV_CLIENT */
+	uint64_t slot[SLOT_COUNT]; /* op under way; 0: none */
+	sim_us frozen_until;  /* stopped: does nothing, hears nothing */
+	/* session */
+	lease_id lease;       /* 0: none */
+	int64_t ttl;
+	sim_us valid_until;   /* it believes its session alive until then */
+	sim_us keep_alive_at;
+	bool silent;          /* will not keep it alive any more */
+	bool gives_up;        /* revokes it next */
+	uint64_t leases_made;
+	bool uses_ids;        /* names the session and a request ID with its writes */
+	uint64_t requests;    /* of the present session */
+	struct buf kept[SLOT_COUNT]; /* requests that may have to be sent again */
+	/* lock */
+	enum hold_state hold;
+	uint8_t lock, mode;
+	bool plain_session;   /* this session goes by etcd's recipe, with plain reads and writes: never both ways with one lease */
+	bool plain;           /* and so does the lock in hand (elections do not) */
+	int64_t token;
+	sim_us hold_until;
+	bool believes;        /* listed as holder */
+	bool again;           /* asks for the same lock next */
+	/* plain keys */
+	revision seen[KEYS_MAX];
+	bool draining, done;
+};
+
+void client_init(struct world *w, uint32_t id);
+void client_think(struct client *c);
+void client_expire(struct client *c);
+void client_answer(struct client *c, uint64_t n, enum err e, struct slice reply);
+void client_op_timeout(struct world *w, uint64_t n);
+void client_deinit(struct client *c);
+void client_drain(struct client *c);
+bool client_alive(const struct client *c);      /* believes its session alive */
+void client_lock_step(struct client *c);        /* client_lock.c */
+void client_lock_answer(struct client *c, struct op *o, enum err e, struct slice reply);
+void client_lose_session(struct client *c);
+void client_adopt_session(struct client *c, lease_id lease, int64_t ttl, sim_us sent);
+void client_stop_believing(struct client *c);
+void client_kv_step(struct client *c);          /* client_kv.c */
+void client_kv_answer(struct client *c, struct op *o, enum err e, struct slice reply);
+
+#define WATCHERS_MAX 4
+#define WATCHES_MAX 3
+
+struct watch_spec {
+	char key[12], end[12];
+	bool prev_kv, progress, no_put, no_delete;
+	bool created, canceled;
+	revision asked, next, floor; /* asked: what it was created with; next: what it needs next */
+	sim_us asked_at;
+	size_t at; /* in world.events */
+};
+
+struct watcher {
+	struct world *w;
+	uint32_t id, server;
+	struct rng rng;
+	bool open, slow;
+	bool observes;        /* an Observe stream of lock `election` instead of watches */
+	uint32_t election;
+	revision told_mod, told_create, observe_floor;
+	sim_us opened_at;
+	bool told_any;        /* on this stream */
+	uint64_t tag, generation;
+	sim_us last_sent;
+	struct watch_spec watches[WATCHES_MAX];
+	uint32_t watches_len;
+};
+
+void watcher_init(struct world *w, uint32_t id);
+void watcher_think(struct watcher *x);
+void watcher_event(struct world *w, const struct ev *e);
+void watcher_stepped(struct world *w, const struct core_event *e);
+void watcher_output(struct replica *r, struct core_output *o); /* takes the messages */
+void watcher_take(struct watcher *x, const struct ev *e);
+
+struct op *op_new(struct client *c, enum op_kind kind, enum op_slot slot, uint64_t *ret_number);
+void op_send(struct client *c, uint64_t number); /* o->request is packed */
+void op_close(struct client *c, uint64_t number, bool cancel);
+struct op *op_get(struct world *w, uint64_t number);
+struct op *op_root(struct world *w, uint64_t number);
+/* Sends it again with its ID, to whatever replica the client talks to now, when it has one and e leaves open what became of it. It is closed. */
+bool op_retry(struct client *c, uint64_t number, enum err e);
+bool err_is_kept(enum err e); /* decided at the command's position: any replica tells the same */
+
+/* codec.c: requests and replies */
+struct reply_kv {
+	struct slice key, value;
+	revision create, mod;
+	int64_t version;
+	lease_id lease;
+};
+struct reply { /* of whatever kind; what is not there is zero */
+	revision header;
+	struct reply_kv kv[KEYS_MAX + 1];
+	size_t kvs;
+	int64_t count, deleted;
+	bool has_prev, succeeded;
+	struct reply_kv prev;
+	lease_id lease;
+	int64_t ttl, token;
+	struct slice key;
+	bool bad;
+};
+void pack_request(struct world *w, struct op *o, uint64_t number);
+enum method_id op_method(const struct op *o);
+void parse_reply(const struct op *o, struct slice bytes, struct reply *ret);
+void key_text(uint32_t key, char ret[8]);
+void lock_text(uint32_t lock, char ret[8]);
+uint32_t key_number(struct slice key); /* UINT32_MAX: not a plain key */
+uint64_t value_number(struct slice value); /* 0: none */
+
+#endif
