@@ -266,9 +266,13 @@ class Field:
         reply = self.targets[i].everything()
         return next(x.key for x in reply.kvs if x.create_revision == kv.create_revision)
 
+    def is_heard(self, kv):
+        """Of a call that asks again for what waits already, nobody knows when it was heard: such a contender has to be left alone."""
+        return len(self.calls_of(kv)) <= (kv.create_revision not in self.recipes)
+
     def waiters(self, name):
-        """Contenders behind the first one whose end may be watched: each with one call, or without."""
-        return [kv for kv in self.queue(name)[1:] if len(self.calls_of(kv)) == 1 or kv.create_revision in self.recipes]
+        """Contenders behind the first one that may be ended."""
+        return [kv for kv in self.queue(name)[1:] if self.is_heard(kv)]
 
     def cancel(self, name):
         calls = [c for kv in self.waiters(name) for c in self.calls_of(kv)]

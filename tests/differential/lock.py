@@ -90,8 +90,7 @@ class Locks(contend.Field):
             self.unlock(kv)
 
     def lose_lease(self, kv):
-        # One that waits twice is left alone: of its second call nobody knows when it was heard.
-        if kv.lease in self.sessions and not any(len(self.calls_of(x)) > 1 for x in self.kvs if x.lease == kv.lease):
+        if kv.lease in self.sessions and all(self.is_heard(x) for x in self.kvs if x.lease == kv.lease):
             self.revoke(kv.lease)
 
     def act(self):

@@ -44,13 +44,15 @@ class Told:
         self.events = []
         self.lost = None      # the response that ended it because of a compaction
         self.canceled = False
+        self.more = False     # the rest of the last response is to follow, in fragments
         self.wrong = None
 
     def take(self, r):
         if self.canceled or self.lost:
             self.wrong = self.wrong or "events after the end"
-        if self.events and r.events and r.events[0].kv.mod_revision < self.events[-1].kv.mod_revision:
-            self.wrong = self.wrong or "revisions that go back"
+        if self.events and r.events and r.events[0].kv.mod_revision < self.events[-1].kv.mod_revision + (not self.more):
+            self.wrong = self.wrong or "revisions that go back, or one in two responses"
+        self.more = r.fragment
         if r.events and r.header.revision < r.events[-1].kv.mod_revision:
             self.wrong = self.wrong or f"events of revision {r.events[-1].kv.mod_revision} under a header of {r.header.revision}"
         self.events.extend(r.events)
@@ -322,9 +324,13 @@ class Round:
         self.step(self.maker.step(method))
 
     def large(self):
-        """More than one response may hold; fragments, where they are allowed."""
-        for i in range(self.rng.randrange(2, 5)):
-            self.step(steps.Step("Put", [pb.PutRequest(key=self.rng.choice(steps.KEYS), value=bytes([i]) * 700_000)]))
+        """One revision with more than a response should hold, for those who want to see what was before: fragments, where allowed."""
+        keys = self.rng.sample(steps.KEYS, self.rng.randrange(2, 5))
+        delete = pb.TxnRequest()
+        for i, key in enumerate(keys):
+            self.step(steps.Step("Put", [pb.PutRequest(key=key, value=bytes([i]) * 700_000)]))
+            delete.success.add().request_delete_range.key = key
+        self.step(steps.Step("Txn", [delete]))
 
     def step(self, step):
         if not kv.one_step(step, self.targets, self.maker, self.part.writes, self.where):
@@ -408,13 +414,17 @@ class Round:
                     self.nothing(group)
                 elif group and kind < 45:
                     self.half_close(group)
-                elif kind < 47:
+                elif kind < 48:
                     self.large()
-                elif kind < 53:
+                elif kind < 54:
                     self.compact()
                 else:
                     self.write()
             self.quiesce()
+            for g in self.streams:
+                for s in g.streams:
+                    if s.fragment_of is not None:
+                        self.differ(s.target, "the last of several fragments", "came", "did not", "fragment")
         finally:
             self.close()
 
