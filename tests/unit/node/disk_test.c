@@ -233,6 +233,29 @@ START_TEST(disk__the_others_go_on_without_a_failed_one)
 }
 END_TEST
 
+/* A follower that was away needs what has left memory; the log that should have it cannot be read. */
+START_TEST(disk__a_log_that_cannot_be_read_ends_the_replica_once)
+{
+	struct cell *c = cell_started(&(struct cell_options){ .replicas = 3, .log_memory_bytes = 4096 });
+	size_t leader = cell_leader(c), away = (leader + 1) % 3;
+	cell_stop(c, away);
+	for (int i = 0; i < 50; i++)
+		ck_assert_int_eq(client_end(put_start(&c->replicas[leader], "k", slice_of((uint8_t[1000]){ 0 }, 1000), 0)), ERR_OK);
+	for (size_t i = 0; i < 3; i++) {
+		if (i != away)
+			hooks_read_fail(&c->replicas[i].hooks, ERR_CORRUPT);
+	}
+	cell_start(c, away);
+	WAIT_UNTIL(atomic_load(&c->replicas[leader].fatals) + atomic_load(&c->replicas[(leader + 2) % 3].fatals) > 0);
+	pause_ms(200);
+	for (size_t i = 0; i < 3; i++)
+		ck_assert_uint_le(atomic_load(&c->replicas[i].fatals), 1);
+	for (size_t i = 0; i < 3; i++)
+		hooks_read_fail(&c->replicas[i].hooks, ERR_OK);
+	cell_free(c);
+}
+END_TEST
+
 int main(void)
 {
 	const TTest *const tests[] = {
@@ -244,6 +267,7 @@ int main(void)
 		disk__three_restart_together_with_all,
 		disk__a_failed_write_ends_the_replica_once,
 		disk__the_others_go_on_without_a_failed_one,
+		disk__a_log_that_cannot_be_read_ends_the_replica_once,
 		NULL,
 	};
 	return run_tests("node disk", tests);

@@ -16,6 +16,7 @@ enum err __real_storage_release_ballast(struct storage *st, struct errmsg *em);
 enum err __real_storage_restore_ballast(struct storage *st, struct errmsg *em);
 enum err __real_storage_snapshot_create(struct storage *st, uint64_t index, uint64_t term, struct storage_snapshot_writer **ret,
 					struct errmsg *em);
+enum err __real_storage_read(struct storage *st, uint64_t from, uint64_t to, size_t max_bytes, struct storage_read_result *ret, struct errmsg *em);
 void __real_core_step(struct core *c, const struct core_event *event);
 
 enum err __wrap_storage_commit(struct storage *st, const struct storage_batch *batch, struct errmsg *em);
@@ -26,6 +27,7 @@ enum err __wrap_storage_release_ballast(struct storage *st, struct errmsg *em);
 enum err __wrap_storage_restore_ballast(struct storage *st, struct errmsg *em);
 enum err __wrap_storage_snapshot_create(struct storage *st, uint64_t index, uint64_t term, struct storage_snapshot_writer **ret,
 					struct errmsg *em);
+enum err __wrap_storage_read(struct storage *st, uint64_t from, uint64_t to, size_t max_bytes, struct storage_read_result *ret, struct errmsg *em);
 void __wrap_core_step(struct core *c, const struct core_event *event);
 
 void hooks_init(struct hooks *h)
@@ -102,6 +104,20 @@ void hooks_full_until_release(struct hooks *h)
 {
 	pthread_mutex_lock(&h->mu);
 	h->fail_until_release = true;
+	pthread_mutex_unlock(&h->mu);
+}
+
+void hooks_install_full(struct hooks *h, unsigned times)
+{
+	pthread_mutex_lock(&h->mu);
+	h->install_full_times = times;
+	pthread_mutex_unlock(&h->mu);
+}
+
+void hooks_read_fail(struct hooks *h, enum err e)
+{
+	pthread_mutex_lock(&h->mu);
+	h->read_fail = e;
 	pthread_mutex_unlock(&h->mu);
 }
 
@@ -207,7 +223,17 @@ enum err __wrap_storage_snapshot_install_finish(struct storage_snapshot_writer *
 						struct errmsg *em)
 {
 	struct hooks *h = hooks_of_writer(w);
-	enum err e = __real_storage_snapshot_install_finish(w, meta, keep_log, em);
+	enum err e = ERR_OK;
+	pthread_mutex_lock(&h->mu);
+	if (h->install_full_times) {
+		h->install_full_times--;
+		e = ERR_DISK_FULL;
+	}
+	pthread_mutex_unlock(&h->mu);
+	if (e)
+		errmsg_set(em, "the test says so");
+	else
+		e = __real_storage_snapshot_install_finish(w, meta, keep_log, em);
 	pthread_mutex_lock(&h->mu);
 	if (!e) {
 		h->installs++;
@@ -225,6 +251,14 @@ enum err __wrap_storage_space(struct storage *st, struct storage_space *ret, str
 	if (!e && h.free_bytes)
 		ret->free_bytes = h.free_bytes;
 	return e;
+}
+
+enum err __wrap_storage_read(struct storage *st, uint64_t from, uint64_t to, size_t max_bytes, struct storage_read_result *ret, struct errmsg *em)
+{
+	enum err e = hooks_look(hooks_of(st)).read_fail;
+	if (e)
+		errmsg_set(em, "the test says so");
+	return e ? e : __real_storage_read(st, from, to, max_bytes, ret, em);
 }
 
 enum err __wrap_storage_release_ballast(struct storage *st, struct errmsg *em)

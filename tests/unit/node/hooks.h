@@ -22,6 +22,8 @@ struct hooks {
 	enum err fail;          /* what the next fail_times commits say, without being made */
 	unsigned fail_times;
 	bool fail_until_release; /* ERR_DISK_FULL until the ballast is released */
+	unsigned install_full_times; /* ERR_DISK_FULL for so many tries to put a received snapshot in force */
+	enum err read_fail;     /* what storage_read says */
 	uint64_t free_bytes;    /* not 0: what storage_space says */
 	/* guarded by mu: what was seen */
 	uint64_t durable_index, durable_term, durable_vote;
@@ -38,6 +40,8 @@ void hooks_detach(struct hooks *h);
 void hooks_gate(struct hooks *h, bool on);
 void hooks_fail(struct hooks *h, enum err e, unsigned times);
 void hooks_full_until_release(struct hooks *h);
+void hooks_install_full(struct hooks *h, unsigned times);
+void hooks_read_fail(struct hooks *h, enum err e);
 void hooks_free_bytes(struct hooks *h, uint64_t bytes);
 struct hooks hooks_look(struct hooks *h); /* a copy, to read the figures of */
 

@@ -86,6 +86,25 @@ START_TEST(snapshot__saving_one_holds_nothing_up)
 }
 END_TEST
 
+START_TEST(snapshot__a_full_disk_delays_it)
+{
+	struct cell *c = cell_started(&(struct cell_options){ .replicas = 3, .snapshot_count = 50, .snapshot_keep = 5, .log_memory_bytes = 32768 });
+	size_t leader = cell_leader(c), away = (leader + 1) % 3;
+	struct replica *r = &c->replicas[away];
+	cell_stop(c, away);
+	put_many(&c->replicas[leader], "k", 200, 4096);
+	hooks_install_full(&r->hooks, 4);
+	cell_start(c, away);
+	put_many(&c->replicas[leader], "m", 10, 100);
+	expect(r, "nothing", NULL);
+	ck_assert_uint_ge(hooks_look(&r->hooks).installs, 1);
+	ck_assert_uint_eq(hooks_look(&r->hooks).install_full_times, 0);
+	ck_assert_uint_eq(atomic_load(&r->fatals), 0);
+	cell_stop_equal(c);
+	cell_free(c);
+}
+END_TEST
+
 /* Stopped at any moment of a transfer, it begins again. */
 START_TEST(snapshot__a_transfer_may_be_cut_off)
 {
@@ -114,6 +133,7 @@ int main(void)
 		snapshot__who_was_away_gets_one,
 		snapshot__a_bad_network_only_delays_it,
 		snapshot__saving_one_holds_nothing_up,
+		snapshot__a_full_disk_delays_it,
 		snapshot__a_transfer_may_be_cut_off,
 		NULL,
 	};
