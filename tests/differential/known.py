@@ -3,6 +3,7 @@
 Each entry: a name, the reason, and when it applies, given what a part of the comparison knows of a difference. Requests that the
 oracle does not survive, or whose effect would differ from then on, never reach it:
   - an unknown sort order or target, which has an error from 3.5 on and makes 3.4 panic;
+  - a first compaction at revision 0, which compacts nothing; etcd then refuses a second one, and negative revisions in transactions;
   - writes that would blur a contender for a lock, which etcd allows and Holdfast refuses, because the order of its queues hangs on them;
   - locks and elections without a name, whose keys would be those of a tree's root;
   - names of which one is the other with "/" and more behind it: etcd has them wait for one another.
@@ -26,13 +27,7 @@ def _older_revision(step, oracle, subject):
                for a, b in zip(oracle.replies, subject.replies))
 
 
-def _compaction_of_nothing(step, oracle, subject):
-    return step.method == "Compact" and step.requests[0].revision == 0 and oracle.text == COMPACTED and subject.code == "OK"
-
-
 KV = [
-    ("compaction-of-nothing", "at revision 0 nothing is compacted, and nothing is remembered; etcd refuses the second of its kind",
-     _compaction_of_nothing),
     ("keep-alive-revision", "a follower that forwards a keep-alive names the revision that it has applied itself; etcd's does the same",
      _older_revision),
     ("transport-limit-text", "what the gRPC library itself refuses, it words in its own way: Go's and C's differ", _larger_than_transport),
