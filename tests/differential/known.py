@@ -65,18 +65,22 @@ def _unseen(what, watch, oracle, subject):
     return what == "lost" and {0, 1} <= set(watch.request.filters) and watch.request.start_revision != 0
 
 
-def _is_deleted_at_the_compacted(watch, e):
-    return e.type == 1 and e.kv.mod_revision == watch.compacted == watch.request.start_revision
+def _without_deleted_at_the_compacted(watch, events):
+    return [e for e in events if not (e.type == 1 and e.kv.mod_revision == watch.compacted == watch.request.start_revision)]
 
 
 def _deleted_at_the_compacted(what, watch, oracle, subject):
-    return what == "events" and list(oracle.events) == [e for e in subject.events if not _is_deleted_at_the_compacted(watch, e)]
+    return what == "events" and list(oracle.events) == _without_deleted_at_the_compacted(watch, subject.events)
 
 
 def _previous_of_the_same_revision(what, watch, oracle, subject):
-    return what == "events" and len(oracle.events) == len(subject.events) and all(
+    """Perhaps with what the entry above has."""
+    if what != "events":
+        return False
+    events = _without_deleted_at_the_compacted(watch, subject.events)
+    return len(oracle.events) == len(events) and all(
         a == b or (a.type, a.kv) == (b.type, b.kv) and b.type == 1 and b.prev_kv.mod_revision == b.kv.mod_revision
-        for a, b in zip(oracle.events, subject.events))
+        for a, b in zip(oracle.events, events))
 
 
 WATCH = [

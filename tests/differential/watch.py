@@ -236,7 +236,9 @@ class Round:
         if rng.random() < 0.1:
             r.key, r.range_end = b"", rng.choice([b"", b"\0", b"b"])
         kind = rng.randrange(20)
-        if kind < 7:
+        if kind < 6:
+            r.start_revision = max(m.compacted, m.revision - rng.randrange(60))
+        elif kind < 7:
             r.start_revision = max(0, m.revision - rng.randrange(60))
         elif kind < 9:
             r.start_revision = max(0, m.compacted + rng.randrange(-3, 4))
