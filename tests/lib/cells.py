@@ -109,6 +109,9 @@ def stubs(build=None):
         plugin = shutil.which("grpc_python_plugin")
         subprocess.run(["protoc", f"--proto_path={TOP / 'api' / 'proto'}", f"--python_out={out}", f"--grpc_python_out={out}",
                         f"--plugin=protoc-gen-grpc_python={plugin}", *map(str, protos)], check=True)
+        # Packages of their own: else an installed one of the same name comes first, wherever it is on the path.
+        for folder in {p.parent.name for p in protos}:
+            (out / folder / "__init__.py").touch()
         stamp.touch()
     if str(out) not in sys.path:
         sys.path.insert(0, str(out))
