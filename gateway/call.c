@@ -77,10 +77,12 @@ struct json_call *json_call_new(struct exchange *ex)
 	struct json_call *c = mem_zalloc(sizeof(*c));
 	c->gateway = ex->gateway;
 	c->began_ms = c->gateway->now_ms;
-	snprintf(c->client, sizeof(c->client), "%s", ex->connection->address);
+	c->identity = identity_ref(ex->connection->identity);
 	c->service.ops = &ops;
 	c->service.method = ex->method;
-	c->service.client = slice_of_str(c->client);
+	c->service.identity = c->identity;
+	c->service.client = slice_of_str(c->identity->address);
+	c->service.client_cn = c->identity->common_name;
 	c->exchange = ex;
 	ex->call = c;
 	list_push_back(&c->gateway->calls, &c->link);
@@ -91,6 +93,7 @@ struct json_call *json_call_new(struct exchange *ex)
 static void json_call_free(struct json_call *c)
 {
 	list_remove(&c->link);
+	identity_unref(c->identity);
 	buf_free(&c->token);
 	buf_free(&c->replies);
 	buf_free(&c->details);

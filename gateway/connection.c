@@ -22,6 +22,7 @@ static void on_close(void *data)
 	ASSERT(!c->exchange);
 	list_remove(&c->link);
 	atomic_fetch_sub(&c->gateway->connections_len, 1);
+	identity_unref(c->identity);
 	free(c);
 }
 
@@ -33,12 +34,12 @@ static void watch_hang_up(struct connection *c)
 		ASSERT(errno == ENOMEM || errno == ENOSPC);
 }
 
-void connection_adopt(struct gateway *g, int fd, const char *address)
+void connection_adopt(struct gateway *g, int fd, struct identity *who)
 {
 	struct connection *c = mem_zalloc(sizeof(*c));
 	c->gateway = g;
 	c->fd = fd;
-	snprintf(c->address, sizeof(c->address), "%s", address);
+	c->identity = who;
 	list_push_back(&g->connections, &c->link);
 	watch_hang_up(c);
 	c->sock = h2o_evloop_socket_create(g->loop, fd, H2O_SOCKET_FLAG_IS_ACCEPTED_CONNECTION);

@@ -14,7 +14,7 @@
 struct adopted {
 	struct list link;
 	int fd;
-	char address[GATEWAY_ADDRESS_MAX];
+	struct identity *identity;
 };
 
 uint64_t gateway_clock_ms(void)
@@ -46,7 +46,7 @@ static void adopt_all(struct gateway *g, struct list *adopted)
 	struct list *it;
 	while ((it = list_pop_front(adopted))) {
 		struct adopted *a = CONTAINER_OF(it, struct adopted, link);
-		connection_adopt(g, a->fd, a->address);
+		connection_adopt(g, a->fd, a->identity);
 		free(a);
 	}
 }
@@ -222,7 +222,7 @@ struct gateway *gateway_new(const struct gateway_config *config)
 	return g;
 }
 
-void gateway_adopt(struct gateway *g, int fd, const char *address)
+void gateway_adopt(struct gateway *g, int fd, struct identity *who)
 {
 	struct adopted *a;
 	if (atomic_fetch_add(&g->connections_len, 1) >= g->config.max_connections) {
@@ -230,11 +230,12 @@ void gateway_adopt(struct gateway *g, int fd, const char *address)
 		atomic_fetch_add(&g->refused_connections, 1);
 		connection_refuse(fd, "503 Service Unavailable", "too many connections");
 		close(fd);
+		identity_unref(who);
 		return;
 	}
 	a = mem_zalloc(sizeof(*a));
 	a->fd = fd;
-	snprintf(a->address, sizeof(a->address), "%s", address);
+	a->identity = who;
 	pthread_mutex_lock(&g->mu);
 	if (!g->stop) {
 		list_push_back(&g->adopted, &a->link);
@@ -244,6 +245,7 @@ void gateway_adopt(struct gateway *g, int fd, const char *address)
 	pthread_mutex_unlock(&g->mu);
 	atomic_fetch_sub(&g->connections_len, 1);
 	close(fd);
+	identity_unref(who);
 	free(a);
 }
 

@@ -21,7 +21,7 @@ struct gateway_config {
 };
 
 struct gateway *gateway_new(const struct gateway_config *config);
-void gateway_adopt(struct gateway *g, int fd, const char *address); /* owns fd; any thread */
+void gateway_adopt(struct gateway *g, int fd, struct identity *who); /* owns fd and the reference; any thread */
 void gateway_stop(struct gateway *g); /* cancels what is open, returns when all is finished */
 void gateway_free(struct gateway *g);
 

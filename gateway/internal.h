@@ -29,7 +29,6 @@ enum {
 	GATEWAY_STOP_FLUSH_MS = 300,       /* their answers */
 	GATEWAY_INPUT_MAX = 256 << 20,     /* bytes of requests in memory, of all connections */
 	GATEWAY_INPUT_SMALL = 64 << 10,    /* a connection with less is never refused for the sum */
-	GATEWAY_ADDRESS_MAX = 64,
 };
 
 struct exchange;
@@ -45,7 +44,7 @@ struct connection {
 	uint64_t hung_up_ms;       /* 0: the client still sends, or may */
 	bool waiting;              /* h2o watches the socket for us, and reads nothing */
 	bool refused;              /* shut down by us; h2o is about to notice */
-	char address[GATEWAY_ADDRESS_MAX];
+	struct identity *identity;
 };
 
 struct exchange {
@@ -73,7 +72,7 @@ struct json_call {
 	uint64_t began_ms, deadline_ms; /* deadline 0: none */
 	bool canceled, timed_out;
 	struct buf token;
-	char client[GATEWAY_ADDRESS_MAX];
+	struct identity *identity;
 	/* guarded by gateway.mu */
 	struct list post_link; /* gateway.posted */
 	bool posted;
@@ -120,7 +119,7 @@ uint64_t gateway_clock_ms(void);
 void gateway_wake_and_unlock(struct gateway *g); /* gateway.mu */
 
 /* connection.c */
-void connection_adopt(struct gateway *g, int fd, const char *address); /* the loop's part of gateway_adopt() */
+void connection_adopt(struct gateway *g, int fd, struct identity *who); /* the loop's part of gateway_adopt() */
 void connection_watch_init(struct gateway *g);
 void connection_watch_deinit(struct gateway *g);
 void connection_wait(struct connection *c);     /* until the answer; h2o reads no requests meanwhile */

@@ -1,7 +1,7 @@
-/* address.c: descriptor → address, for connections that gRPC knows by their descriptor alone.
+/* address.c: descriptor → identity, for connections that gRPC knows by their descriptor alone.
  *
  * gRPC closes the descriptor when it likes and does not tell. Were its number taken at once by another connection, a call of the old one that is still
- * on its way to us would read the new one's address. So numbers go round: each connection moves to the next free number above the last, and
+ * on its way to us would be taken for the new one's. So numbers go round: each connection moves to the next free number above the last, and
  * one comes back only after thousands of other connections. Entries of closed connections stay until then: one a descriptor at the most. */
 #include <errno.h>
 #include <fcntl.h>
@@ -24,7 +24,7 @@ void addresses_init(struct addresses *a)
 void addresses_deinit(struct addresses *a)
 {
 	for (size_t i = 0; i < a->len; i++)
-		free(a->at[i]);
+		identity_unref(a->at[i]);
 	free(a->at);
 	pthread_mutex_destroy(&a->mu);
 }
@@ -43,14 +43,9 @@ static int move_up(struct addresses *a, int fd)
 	return moved;
 }
 
-int addresses_add(struct addresses *a, int fd, const char *address)
+int addresses_add(struct addresses *a, int fd, struct identity *who)
 {
-	size_t size;
-	char *copy;
 	ASSERT(fd >= 0);
-	size = strlen(address) + 1;
-	copy = mem_alloc(size);
-	memcpy(copy, address, size);
 	pthread_mutex_lock(&a->mu);
 	fd = move_up(a, fd);
 	if ((size_t)fd >= a->len) {
@@ -59,25 +54,22 @@ int addresses_add(struct addresses *a, int fd, const char *address)
 		memset(a->at + a->len, 0, (len - a->len) * sizeof(*a->at));
 		a->len = len;
 	}
-	free(a->at[fd]);
-	a->at[fd] = copy;
+	identity_unref(a->at[fd]);
+	a->at[fd] = who;
 	pthread_mutex_unlock(&a->mu);
 	return fd;
 }
 
-size_t addresses_find(struct addresses *a, const char *peer, char ret[ADDRESS_MAX])
+struct identity *addresses_find(struct addresses *a, const char *peer)
 {
-	size_t len = 0;
+	struct identity *who = NULL;
 	unsigned long fd;
 	if (strncmp(peer, "fd:", 3) != 0)
-		return 0;
+		return NULL;
 	fd = strtoul(peer + 3, NULL, 10);
 	pthread_mutex_lock(&a->mu);
-	if (fd < a->len && a->at[fd]) {
-		len = strnlen(a->at[fd], ADDRESS_MAX - 1);
-		memcpy(ret, a->at[fd], len);
-	}
+	if (fd < a->len && a->at[fd])
+		who = identity_ref(a->at[fd]);
 	pthread_mutex_unlock(&a->mu);
-	ret[len] = '\0';
-	return len;
+	return who;
 }

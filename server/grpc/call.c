@@ -59,6 +59,7 @@ static void call_reset(struct call *c)
 {
 	memset(&c->service, 0, sizeof(c->service));
 	c->rpc = NULL;
+	c->identity = NULL;
 	c->watches_close = c->served = c->initial_sent = c->has_trailer = false;
 	c->cancelled = 0;
 	c->in_outbox = c->sending = c->status_sent = c->broken = c->paused = c->resume = c->finished = c->has_slice = false;
@@ -85,6 +86,7 @@ void front_call_unref(struct call *c)
 	grpc_metadata_array_destroy(&c->metadata);
 	grpc_call_details_destroy(&c->request);
 	grpc_call_unref(c->rpc);
+	identity_unref(c->identity);
 	call_reset(c);
 	front_close(c->front, c);
 }
@@ -175,12 +177,17 @@ static bool may_last(const struct method *m)
 	return m->stream != METHOD_UNARY || m->id == METHOD_LOCK_LOCK || m->id == METHOD_ELECTION_CAMPAIGN;
 }
 
-static void read_address(struct call *c)
+static void read_identity(struct call *c)
 {
 	char *peer = grpc_call_get_peer(c->rpc);
-	size_t len = addresses_find(&c->front->addresses, peer, c->address);
+	struct identity *who = addresses_find(&c->front->addresses, peer);
 	gpr_free(peer);
-	c->service.client = slice_of(c->address, len);
+	if (!who)
+		return;
+	c->identity = who;
+	c->service.identity = who;
+	c->service.client = slice_of_str(who->address);
+	c->service.client_cn = who->common_name;
 }
 
 static enum err read_metadata(struct call *c)
@@ -246,7 +253,7 @@ static void serve(struct call *c)
 		refuse_path(c, path);
 		return;
 	}
-	read_address(c);
+	read_identity(c);
 	c->served = true;
 	service_start(c->front->config.service, &c->service);
 	if (is_finished(c))

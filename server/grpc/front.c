@@ -246,13 +246,15 @@ struct grpc_front *grpc_front_new(const struct grpc_front_config *config)
 	return f;
 }
 
-void grpc_front_adopt(struct grpc_front *f, int fd, const char *address)
+void grpc_front_adopt(struct grpc_front *f, int fd, struct identity *who)
 {
 	pthread_mutex_lock(&f->adopt_mu);
-	if (f->closed)
+	if (f->closed) {
 		close(fd);
-	else
-		grpc_server_add_channel_from_fd(f->server, addresses_add(&f->addresses, fd, address), f->creds);
+		identity_unref(who);
+	} else {
+		grpc_server_add_channel_from_fd(f->server, addresses_add(&f->addresses, fd, who), f->creds);
+	}
 	pthread_mutex_unlock(&f->adopt_mu);
 }
 

@@ -19,8 +19,8 @@ struct grpc_front_config {
 };
 
 struct grpc_front *grpc_front_new(const struct grpc_front_config *config);
-/* A connection that starts with the HTTP/2 preface; the front end owns fd. Any thread. */
-void grpc_front_adopt(struct grpc_front *f, int fd, const char *address);
+/* A connection that starts with the HTTP/2 preface; the front end owns fd and the reference to who is at its other end. Any thread. */
+void grpc_front_adopt(struct grpc_front *f, int fd, struct identity *who);
 /* No new calls; open ones get grace_ms, are then cancelled; returns when all are finished. */
 void grpc_front_stop(struct grpc_front *f, uint64_t grace_ms);
 void grpc_front_free(struct grpc_front *f);

@@ -11,21 +11,20 @@
 
 enum {
 	FRONT_THREADS = 2,
-	ADDRESS_MAX = 64, /* "[...]:65535" with its zero byte */
 };
 
 /* address.c: whose a descriptor is. gRPC knows an adopted connection only as "fd:17". */
 struct addresses {
 	pthread_mutex_t mu;
 	/* guarded by mu */
-	char **at; /* by descriptor */
+	struct identity **at; /* by descriptor; a reference each */
 	size_t len;
 	int next;  /* where the search for a free descriptor goes on */
 };
 void addresses_init(struct addresses *a);
 void addresses_deinit(struct addresses *a);
-int addresses_add(struct addresses *a, int fd, const char *address); /* returns the descriptor to use instead of fd, which is then closed */
-size_t addresses_find(struct addresses *a, const char *peer, char ret[ADDRESS_MAX]); /* the length; 0: not known */
+int addresses_add(struct addresses *a, int fd, struct identity *who); /* takes `who`; returns the descriptor to use instead of fd, which is then closed */
+struct identity *addresses_find(struct addresses *a, const char *peer); /* a reference of the caller's own; NULL: not known */
 
 /* Calls that have something to send, on their way from any thread to a queue thread. */
 struct outbox {
@@ -83,7 +82,7 @@ struct call {
 	grpc_metadata_array metadata;
 	struct rpc_tag accepted, received, closed, sent;
 	bool watches_close; /* RECV_CLOSE is armed from the start; otherwise it goes with the status */
-	char address[ADDRESS_MAX];
+	struct identity *identity; /* NULL: not known */
 
 	pthread_mutex_t serial;
 	/* guarded by serial */

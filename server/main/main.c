@@ -89,14 +89,14 @@ static void on_lost(void *ctx, member_id peer)
 	node_peer_lost(((struct server *)ctx)->node, peer);
 }
 
-static void on_http2(void *ctx, int fd, const char *address)
+static void on_http2(void *ctx, int fd, struct identity *who)
 {
-	grpc_front_adopt(((struct server *)ctx)->grpc, fd, address);
+	grpc_front_adopt(((struct server *)ctx)->grpc, fd, who);
 }
 
-static void on_http1(void *ctx, int fd, const char *address)
+static void on_http1(void *ctx, int fd, struct identity *who)
 {
-	gateway_adopt(((struct server *)ctx)->gateway, fd, address);
+	gateway_adopt(((struct server *)ctx)->gateway, fd, who);
 }
 
 /* ---- start ---- */
@@ -111,16 +111,16 @@ static uint64_t random_u64(void)
 	return v;
 }
 
-struct identity {
+struct names {
 	uint64_t cell_id;
 	member_id self;
 };
 
-static struct identity make_initial(struct server *s)
+static struct names make_initial(struct server *s)
 {
 	const struct options *o = &s->options;
 	member_id ids[OPTIONS_MEMBERS_MAX];
-	struct identity id = { 0, 0 };
+	struct names id = { 0, 0 };
 	state_init(&s->initial);
 	for (size_t i = 0; i < o->members_len; i++) {
 		const struct initial_member *m = &o->members[i];
@@ -134,7 +134,7 @@ static struct identity make_initial(struct server *s)
 	return id;
 }
 
-static enum err open_storage(struct server *s, struct identity id, struct errmsg *em)
+static enum err open_storage(struct server *s, struct names id, struct errmsg *em)
 {
 	const struct options *o = &s->options;
 	struct storage_options so = {
@@ -230,7 +230,7 @@ static enum err start_fronts(struct server *s, struct errmsg *em)
 static enum err start(struct server *s, struct errmsg *em)
 {
 	const struct options *o = &s->options;
-	struct identity id = make_initial(s);
+	struct names id = make_initial(s);
 	struct peers_callbacks pc = { s, on_message, on_lost };
 	enum err e = open_storage(s, id, em);
 	if (e)

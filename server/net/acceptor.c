@@ -92,12 +92,12 @@ static void conn_drop(struct acceptor *a, struct conn *c)
 	free(c);
 }
 
-static void conn_decide(struct acceptor *a, struct conn *c, void (*sink)(void *, int, const char *))
+static void conn_decide(struct acceptor *a, struct conn *c, void (*sink)(void *, int, struct identity *))
 {
 	conn_unlink(a, c);
 	epoll_ctl(a->epoll_fd, EPOLL_CTL_DEL, c->fd, NULL);
 	if (sink)
-		sink(a->sinks.ctx, c->fd, c->address);
+		sink(a->sinks.ctx, c->fd, identity_of_address(c->address));
 	else
 		close(c->fd);
 	free(c);

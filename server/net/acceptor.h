@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "errors.h"
+#include "identity.h"
 
 #define ACCEPTOR_DECIDE_MS 10000
 #define ACCEPTOR_RESERVE 128 /* kept for the disk, for peers and for what the libraries open */
@@ -18,10 +19,10 @@ struct acceptor;
 
 struct acceptor_sinks {
 	void *ctx;
-	/* The receiver owns fd (non-blocking, close-on-exec, TCP_NODELAY and TCP_USER_TIMEOUT set). address: "127.0.0.1:4242" or "[::1]:4242", borrowed. On the
-	 * acceptor's thread. NULL: such connections are closed. */
-	void (*http2)(void *ctx, int fd, const char *address);
-	void (*http1)(void *ctx, int fd, const char *address);
+	/* The receiver owns fd (non-blocking, close-on-exec, TCP_NODELAY and TCP_USER_TIMEOUT set) and a reference to who is at its other end. On the acceptor's
+	 * thread. NULL: such connections are closed. */
+	void (*http2)(void *ctx, int fd, struct identity *who);
+	void (*http1)(void *ctx, int fd, struct identity *who);
 };
 
 struct acceptor_limits {

@@ -112,7 +112,7 @@ void link_stream_in_broke(struct peers *p, member_id member);
 /* ---- peers_in.c: streams that others open ---- */
 
 void peers_in_start(struct peers *p);
-void peers_in_adopt(void *peers, int fd, const char *address); /* the acceptor's thread */
+void peers_in_adopt(void *peers, int fd, struct identity *who); /* the acceptor's thread */
 bool peers_in_has(const struct peers *p, member_id member);      /* its stream is open */
 void peers_in_stop(struct peers *p);
 void peers_in_free(struct peers *p); /* after the last tag */

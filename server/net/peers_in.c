@@ -310,10 +310,11 @@ void peers_in_start(struct peers *p)
 	request_arm(r);
 }
 
-void peers_in_adopt(void *peers, int fd, const char *address)
+void peers_in_adopt(void *peers, int fd, struct identity *who)
 {
 	struct peers *p = peers;
-	log_debug("a peer connects", LOG_STR("address", address));
+	log_debug("a peer connects", LOG_STR("address", who->address));
+	identity_unref(who);
 	grpc_server_add_channel_from_fd(p->server, fd, p->server_creds);
 }
 

@@ -19,6 +19,7 @@
 #ifndef HOLDFAST_SERVICE_H
 #define HOLDFAST_SERVICE_H
 
+#include "identity.h"
 #include "node/submit.h"
 
 enum {
@@ -43,7 +44,9 @@ struct service_call {
 	/* set by the front end before service_start; the slices live as long as the call */
 	const struct service_ops *ops;
 	const struct method *method;
-	struct slice client;                  /* address of the caller */
+	const struct identity *identity;      /* who is at the other end of the connection; NULL: nothing is known */
+	struct slice client;                  /* identity's address */
+	struct slice client_cn;               /* identity's common name: of a certificate that was checked; empty otherwise */
 	lease_id session;                     /* metadata holdfast-session, -request, -first-unanswered; 0 without */
 	uint64_t request_id, first_unanswered;
 	bool need_leader;                     /* metadata hasleader: true */

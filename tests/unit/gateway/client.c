@@ -60,7 +60,7 @@ void client_open(struct client *c, struct setup *s)
 	int fds[2];
 	ASSERT(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) == 0);
 	*c = (struct client){ .fd = fds[0] };
-	gateway_adopt(s->gateway, fds[1], "127.0.0.1:4242");
+	gateway_adopt(s->gateway, fds[1], identity_of_address("127.0.0.1:4242"));
 }
 
 void client_close(struct client *c)

@@ -50,7 +50,7 @@ struct client *client_new(struct grpc_front *f, const char *address)
 	grpc_init();
 	tcp_pair(fds);
 	c->fd = dup(fds[0]);
-	grpc_front_adopt(f, fds[1], address);
+	grpc_front_adopt(f, fds[1], identity_of_address(address));
 	creds = grpc_insecure_credentials_create();
 	c->channel = grpc_channel_create_from_fd("test", fds[0], creds, &args);
 	grpc_channel_credentials_release(creds);
@@ -62,7 +62,7 @@ int client_raw(struct grpc_front *f, const char *address)
 {
 	int fds[2];
 	tcp_pair(fds);
-	grpc_front_adopt(f, fds[1], address);
+	grpc_front_adopt(f, fds[1], identity_of_address(address));
 	return fds[0];
 }
 

@@ -717,7 +717,7 @@ START_TEST(stop__later_connections_are_closed)
 	char byte;
 	stop();
 	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
-	grpc_front_adopt(front, fds[1], "192.0.2.1:1");
+	grpc_front_adopt(front, fds[1], identity_of_address("192.0.2.1:1"));
 	ck_assert_int_eq(read(fds[0], &byte, 1), 0);
 	close(fds[0]);
 }

@@ -29,13 +29,14 @@ struct desk {
 	char address[64];
 };
 
-static void take(struct desk *d, size_t *counter, int fd, const char *address)
+static void take(struct desk *d, size_t *counter, int fd, struct identity *who)
 {
 	pthread_mutex_lock(&d->mu);
 	++*counter;
 	if (fd > d->highest)
 		d->highest = fd;
-	snprintf(d->address, sizeof(d->address), "%s", address);
+	snprintf(d->address, sizeof(d->address), "%s", who->address);
+	identity_unref(who);
 	if (d->keep && d->held < HELD_MAX)
 		d->fds[d->held++] = fd;
 	else
@@ -43,14 +44,14 @@ static void take(struct desk *d, size_t *counter, int fd, const char *address)
 	pthread_mutex_unlock(&d->mu);
 }
 
-static void take_http2(void *ctx, int fd, const char *address)
+static void take_http2(void *ctx, int fd, struct identity *who)
 {
-	take(ctx, &((struct desk *)ctx)->http2, fd, address);
+	take(ctx, &((struct desk *)ctx)->http2, fd, who);
 }
 
-static void take_http1(void *ctx, int fd, const char *address)
+static void take_http1(void *ctx, int fd, struct identity *who)
 {
-	take(ctx, &((struct desk *)ctx)->http1, fd, address);
+	take(ctx, &((struct desk *)ctx)->http1, fd, who);
 }
 
 static size_t seen(struct desk *d, const size_t *counter)
