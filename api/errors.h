@@ -148,7 +148,28 @@ enum status_code {
 	X(ERR_MALFORMED_JSON, STATUS_INVALID_ARGUMENT, "holdfast: malformed JSON")                                     \
 	X(ERR_TOO_DEEP, STATUS_INVALID_ARGUMENT, "holdfast: the request is nested too deeply")                         \
 	X(ERR_NEGATIVE, STATUS_INVALID_ARGUMENT, "holdfast: a number in the request must not be negative")             \
-	X(ERR_BAD_METADATA, STATUS_INVALID_ARGUMENT, "holdfast: malformed metadata in the request")
+	X(ERR_BAD_METADATA, STATUS_INVALID_ARGUMENT, "holdfast: malformed metadata in the request")                    \
+	/* sessions and nodes */                                                                                       \
+	X(ERR_SESSION_ORDER, STATUS_INVALID_ARGUMENT,                                                                  \
+	  "holdfast: a session's stream begins with open or resume, once")                                             \
+	X(ERR_SESSION_SECRET, STATUS_PERMISSION_DENIED, "holdfast: the secret is not the session's")                   \
+	X(ERR_SESSION_ACK, STATUS_INVALID_ARGUMENT,                                                                    \
+	  "holdfast: an invalidation was acknowledged that was never sent")                                            \
+	X(ERR_SESSION_ELSEWHERE, STATUS_FAILED_PRECONDITION,                                                           \
+	  "holdfast: the session is not connected to this replica")                                                    \
+	X(ERR_SESSION_PREFIX, STATUS_INVALID_ARGUMENT, "holdfast: malformed, or too many, cache prefixes")             \
+	X(ERR_SESSION_NAME, STATUS_INVALID_ARGUMENT, "holdfast: the session's name is too long")                       \
+	X(ERR_SESSION_TTL, STATUS_OUT_OF_RANGE, "holdfast: the session's TTL is negative or too large")                \
+	X(ERR_TOO_MANY_SESSIONS, STATUS_RESOURCE_EXHAUSTED, "holdfast: too many sessions")                             \
+	X(ERR_TOO_MANY_WATCHES, STATUS_RESOURCE_EXHAUSTED, "holdfast: too many watches")                               \
+	X(ERR_SLOW_READER, STATUS_RESOURCE_EXHAUSTED,                                                                  \
+	  "holdfast: the client does not read what it is sent")                                                        \
+	X(ERR_BAD_PATH, STATUS_INVALID_ARGUMENT, "holdfast: malformed path")                                           \
+	X(ERR_PATH_TOO_DEEP, STATUS_INVALID_ARGUMENT, "holdfast: the path is too deep or too long")                    \
+	X(ERR_VALUE_TOO_LARGE, STATUS_INVALID_ARGUMENT, "holdfast: the value is larger than 64 KiB")                   \
+	X(ERR_NODE_EXISTS, STATUS_ALREADY_EXISTS, "holdfast: the node exists already")                                 \
+	X(ERR_NODE_NOT_FOUND, STATUS_NOT_FOUND, "holdfast: no such node")                                              \
+	X(ERR_NODE_VERSION, STATUS_FAILED_PRECONDITION, "holdfast: the node has another version")
 
 /* Between our own parts. Should one escape to a client, Unavailable says "another replica may do it", Internal that
  * none will. */

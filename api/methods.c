@@ -192,6 +192,26 @@ static const struct method methods[METHOD_COUNT] = {
 	METHOD("holdfast.v1.Locks", "BreakHold", LOCKS_BREAK_HOLD,
 	       holdfast__v1__locks_break_request, holdfast__v1__locks_break_response,
 	       UNARY, WRITE, ROOT, "/v3/holdfast/locks/break"),
+
+	METHOD("holdfast.v1.Session", "Connect", SESSION_CONNECT,
+	       holdfast__v1__session_request, holdfast__v1__session_response,
+	       BIDI_STREAM, WRITE, LEASE, NULL),
+
+	METHOD("holdfast.v1.Nodes", "Create", NODES_CREATE,
+	       holdfast__v1__nodes_create_request, holdfast__v1__nodes_create_response,
+	       UNARY, WRITE, KEY_WRITE, "/v3/holdfast/nodes/create"),
+	METHOD("holdfast.v1.Nodes", "Get", NODES_GET,
+	       holdfast__v1__nodes_get_request, holdfast__v1__nodes_get_response,
+	       UNARY, READ, KEY_READ, "/v3/holdfast/nodes/get"),
+	METHOD("holdfast.v1.Nodes", "Set", NODES_SET,
+	       holdfast__v1__nodes_set_request, holdfast__v1__nodes_set_response,
+	       UNARY, WRITE, KEY_WRITE, "/v3/holdfast/nodes/set"),
+	METHOD("holdfast.v1.Nodes", "Delete", NODES_DELETE,
+	       holdfast__v1__nodes_delete_request, holdfast__v1__nodes_delete_response,
+	       UNARY, WRITE, KEY_WRITE, "/v3/holdfast/nodes/delete"),
+	METHOD("holdfast.v1.Nodes", "List", NODES_LIST,
+	       holdfast__v1__nodes_list_request, holdfast__v1__nodes_list_response,
+	       UNARY, READ, KEY_READ, "/v3/holdfast/nodes/list"),
 };
 
 enum {
