@@ -162,10 +162,8 @@ static void contender_gone(struct core *c, const struct applying *a, const struc
 
 	if (!row)
 		return;
-	if (!lease_find(c->lessor, prev->lease))
-		waiters_gone(c, row, ERR_LEASE_ENDED_WAITING, NULL);
-	else
-		waiters_gone(c, row, ERR_NOT_CONTENDER, by.len > 0 ? &timed_out : NULL);
+	/* A call's own lease ends with its bound: it is told of the bound. */
+	waiters_gone(c, row, lease_find(c->lessor, prev->lease) ? ERR_NOT_CONTENDER : ERR_LEASE_ENDED_WAITING, by.len > 0 ? &timed_out : NULL);
 }
 
 /* A3. The command's events are the history's newest, from number `from` on. */

@@ -6,20 +6,23 @@
  *        was granted meanwhile may have been told so, and one that was asked again has a bound of its own.
  *   (B3) a call whose replica started again, or was not heard for ORPHAN_GRACE_MS, is nobody's. It is ended after a grace, in which its
  *        client finds another replica and asks again, which makes it another call's.
+ *   (B4) a lease that the call had made for itself ends with its place, in the same step: nobody else has heard of it.
  * Deadlines follow the clock that stands still with us. */
 #include "internal.h"
 
-static void encode_abandon(struct slice name, struct slice key, struct call_id call, bool bound_is_over, struct buf *out)
+static void encode_abandon(const struct contender *ct, bool bound_is_over, struct buf *out)
 {
 	size_t mark;
 
-	pbw_bytes(out, 1, name);
-	pbw_bytes(out, 2, key);
+	pbw_bytes(out, 1, contender_name(ct));
+	pbw_bytes(out, 2, contender_key(ct));
 	mark = pbw_open(out, 3);
-	pbw_u64(out, 1, call.member);
-	pbw_u64(out, 2, call.boot);
-	pbw_u64(out, 3, call.call);
+	pbw_u64(out, 1, ct->call.member);
+	pbw_u64(out, 2, ct->call.boot);
+	pbw_u64(out, 3, ct->call.call);
 	pbw_close(out, mark);
+	if (ct->own_lease) /* B4 */
+		pbw_i64(out, 4, ct->lease);
 	pbw_u64(out, 5, 1);
 	pbw_u64(out, 6, bound_is_over);
 }
@@ -29,7 +32,7 @@ static enum err propose_end(struct core *c, const struct contender *ct, bool bou
 	struct buf payload = { 0 };
 	enum err e;
 
-	encode_abandon(contender_name(ct), contender_key(ct), ct->call, bound_is_over, &payload);
+	encode_abandon(ct, bound_is_over, &payload);
 	e = core_propose_own(c, CMD(ABANDON), buf_view(&payload));
 	buf_free(&payload);
 	return e;

@@ -88,6 +88,20 @@ def a_lock_with_no_lease_gets_one(server):
 
 
 @test(own=True)
+def a_lock_with_no_lease_that_is_not_granted_leaves_none(server):
+    with cells.Cell(server, 3) as cell, clients(cell) as cs:
+        lease = cs[0].grant(TTL)
+        held = cs[0].take_lock(b"l", lease)
+        for c in cs:
+            assert error_of(c.take_lock, b"l", 0, wait_ms=0)[0] == "FAILED_PRECONDITION"
+            assert error_of(c.take_lock, b"l", 0, wait_ms=300)[0] == "DEADLINE_EXCEEDED"
+            assert cs[0].leases() == {lease}, "a refused call left its lease behind"
+            assert error_of(c.take_lock, b"l", 0, timeout=0.3)[0] == "DEADLINE_EXCEEDED"
+            cells.wait_for("the lease of a call that gave up is gone", lambda: cs[0].leases() == {lease}, 10)
+        assert [kv.key for kv in cs[1].queue(b"l")] == [held.key]
+
+
+@test(own=True)
 def a_waiter_survives_the_leader(server):
     """The waiting call runs at a follower that lives on."""
     with cells.Cell(server, 3) as cell, clients(cell) as cs:

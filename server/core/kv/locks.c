@@ -136,6 +136,7 @@ static struct lock_attributes attributes_of(const Holdfast__Internal__LockComman
 	return (struct lock_attributes){
 		.mode = (enum lock_mode)m->mode,
 		.bounded = m->bounded,
+		.own_lease = m->grant_lease,
 		.wait_ms = m->bounded ? m->wait_ms : 0,
 		.call = call_of(m->call),
 		.client = kv_slice(m->client),

@@ -12,7 +12,7 @@
 #include "base/hash.h"
 #include "base/mem.h"
 
-enum { CONTENDER_VERSION = 1, MODE_MASK = 1, BOUNDED_FLAG = 2 };
+enum { CONTENDER_VERSION = 1, MODE_MASK = 1, BOUNDED_FLAG = 2, OWN_LEASE_FLAG = 4 };
 
 /* All of it is replicated; part of the encoding and of the hash. */
 struct contender_head {
@@ -89,6 +89,7 @@ struct contender *contender_new(struct slice key, lease_id lease, revision creat
 		.create_revision = create_revision,
 		.mode = (uint8_t)a->mode,
 		.bounded = a->bounded,
+		.own_lease = a->own_lease,
 		.wait_ms = a->bounded ? a->wait_ms : 0,
 		.call = a->call,
 		.since_unix_ms = a->since_unix_ms,
@@ -116,7 +117,7 @@ static struct contender_head contender_head(const struct contender *c)
 		.since = htobe64((uint64_t)c->since_unix_ms),
 		.key_len = htobe32(c->key_len),
 		.client_len = htobe16((uint16_t)c->client_len),
-		.flags = (uint8_t)(c->mode | (c->bounded ? BOUNDED_FLAG : 0)),
+		.flags = (uint8_t)(c->mode | (c->bounded ? BOUNDED_FLAG : 0) | (c->own_lease ? OWN_LEASE_FLAG : 0)),
 	};
 }
 
@@ -180,7 +181,7 @@ static enum err contender_decode(struct slice bytes, struct tree_record **ret)
 	wait_ms = (int64_t)be64toh(h.wait_ms);
 	if (bytes.len != sizeof(h) + key_len + client_len || client_len > LOCK_CLIENT_MAX)
 		return ERR_CORRUPT;
-	if (rev <= 0 || h.zero || (h.flags & ~(MODE_MASK | BOUNDED_FLAG)) || (!(h.flags & BOUNDED_FLAG) && wait_ms != 0))
+	if (rev <= 0 || h.zero || (h.flags & ~(MODE_MASK | BOUNDED_FLAG | OWN_LEASE_FLAG)) || (!(h.flags & BOUNDED_FLAG) && wait_ms != 0))
 		return ERR_CORRUPT;
 	key = slice_of(bytes.ptr + sizeof(h), key_len);
 	if (!lock_parse(key, (lease_id)be64toh(h.lease), &name))
@@ -188,6 +189,7 @@ static enum err contender_decode(struct slice bytes, struct tree_record **ret)
 	a = (struct lock_attributes){
 		.mode = (enum lock_mode)(h.flags & MODE_MASK),
 		.bounded = h.flags & BOUNDED_FLAG,
+		.own_lease = h.flags & OWN_LEASE_FLAG,
 		.wait_ms = wait_ms,
 		.call = { be64toh(h.member), be64toh(h.boot), be64toh(h.call) },
 		.client = slice_of(key.ptr + key_len, client_len),

@@ -29,6 +29,7 @@ struct contender {
 	revision create_revision; /* the fencing token */
 	uint8_t mode;             /* enum lock_mode */
 	bool bounded;
+	bool own_lease;           /* the latest call had its lease made for itself: if it gives up, nobody is left who knows of it */
 	int64_t wait_ms;          /* bound of the latest call; only when bounded */
 	struct call_id call;      /* the latest waiting call; all 0: none (a plain write) */
 	int64_t since_unix_ms;    /* when it first asked, by the proposer's wall clock; 0: unknown. For people only */
@@ -65,6 +66,7 @@ void lock_changed(struct locks *l, const struct kv *prev, const struct kv *next)
 struct lock_attributes {
 	enum lock_mode mode;
 	bool bounded;
+	bool own_lease;
 	int64_t wait_ms;
 	struct call_id call;
 	struct slice client;

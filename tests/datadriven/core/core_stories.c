@@ -9,16 +9,18 @@
  *                                      asked and answered
  *   lock WHO LABEL NAME LEASE [shared] [try | wait=MS] | cancel WHO LABEL
  *                                      asked; answered whenever it is. Lease 0: one of its own
+ *   once SESSION REQUEST COMMAND...    the same, named by session and request ID: a write tells the revision of its answer
  *   crash WHO | restart WHO | cut WHO | join WHO | pause WHO | resume WHO
- *   queue NAME                         the lock as the leader's state has it */
+ *   queue NAME | leases                the lock, and the leases, as the leader's state has them */
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "base/mem.h"
 #include "core/store/store.h"
+#include "etcd/rpc.pb-c.h"
 #include "support/mini_cell.h"
 
-enum { LABELS_MAX = 64, WORDS_MAX = 8, NAMED = 3, PATIENCE_MS = 20000 };
+enum { LABELS_MAX = 64, WORDS_MAX = 12, NAMED = 3, PATIENCE_MS = 20000 };
 
 struct label {
 	char name[32];
@@ -33,6 +35,7 @@ struct story {
 	size_t named[NAMED]; /* leader, first, second */
 	struct label labels[LABELS_MAX];
 	size_t labels_len;
+	bool once; /* the command at hand names a request */
 	struct buf out;
 };
 
@@ -96,6 +99,16 @@ static const struct mini_answer *answered(struct story *s, uint64_t tag)
 	return a;
 }
 
+/* Every write's reply begins with the header. */
+static void tell_revision(struct story *s, const struct mini_answer *a)
+{
+	Etcdserverpb__PutResponse *r = etcdserverpb__put_response__unpack(NULL, a->reply.len, a->reply.ptr);
+
+	ASSERT(r && r->header);
+	buf_printf(&s->out, ", revision %lld", (long long)r->header->revision);
+	etcdserverpb__put_response__free_unpacked(r, NULL);
+}
+
 static void tell(struct story *s, uint64_t tag)
 {
 	time_ms asked = mini_now(s->m);
@@ -104,6 +117,8 @@ static void tell(struct story *s, uint64_t tag)
 	if (!a)
 		return;
 	buf_printf(&s->out, "%s", a->err ? err_name(a->err) : "ok");
+	if (s->once && !a->err)
+		tell_revision(s, a);
 	tell_time(s, asked, a->at);
 }
 
@@ -152,6 +167,17 @@ static void queue(struct story *s, const char *name)
 	}
 	if (!any)
 		buf_printf(&s->out, "%s: free\n", name);
+}
+
+static void leases(struct story *s)
+{
+	const struct state *st = core_state(mini_core(s->m, mini_leader(s->m)));
+	struct tree_cursor cursor;
+
+	buf_printf(&s->out, "leases:");
+	for (struct tree_record *r = tree_first(&cursor, &st->leases); r; r = tree_next(&cursor))
+		buf_printf(&s->out, " %lld", (long long)((const struct lease_record *)r)->id);
+	buf_printf(&s->out, "\n");
 }
 
 /* ---- commands ---- */
@@ -214,6 +240,8 @@ static bool client_command(struct story *s, char **w, size_t n)
 		mini_cancel(s->m, replica(s, w[1]), label_of(s, w[2])->tag);
 	else if (strcmp(w[0], "queue") == 0)
 		queue(s, w[1]);
+	else if (strcmp(w[0], "leases") == 0)
+		leases(s);
 	else
 		return false;
 	return true;
@@ -240,11 +268,17 @@ static bool mishap_command(struct story *s, char **w)
 
 static void command(struct story *s, char *line)
 {
-	char *w[WORDS_MAX] = { 0 };
+	char *words[WORDS_MAX + 1] = { 0 }, **w = words;
 	size_t n = 0;
 
 	for (char *p = strtok(line, " "); p && n < WORDS_MAX; p = strtok(NULL, " "))
 		w[n++] = p;
+	s->once = strcmp(w[0], "once") == 0 && n > 3;
+	if (s->once) {
+		mini_once(s->m, number(w[1]), (uint64_t)number(w[2]), 0);
+		w += 3;
+		n -= 3;
+	}
 	if (strcmp(w[0], "cell") == 0) {
 		mini_free(s->m);
 		s->labels_len = 0;

@@ -122,7 +122,7 @@ END_TEST
 
 /* ---- records ---- */
 
-static const struct lock_attributes everything = { .mode = LOCK_SHARED, .bounded = true, .wait_ms = 1500, .call = { 1, UINT64_MAX, 3 },
+static const struct lock_attributes everything = { .mode = LOCK_SHARED, .bounded = true, .own_lease = true, .wait_ms = 1500, .call = { 1, UINT64_MAX, 3 },
 	.client = { (const uint8_t *)"10.0.0.1:5", 10 }, .since_unix_ms = 1700000000000 };
 
 START_TEST(locks__attributes_survive_a_snapshot)
@@ -134,6 +134,7 @@ START_TEST(locks__attributes_survive_a_snapshot)
 	c = lock_next(f.locks, str("a"), NULL);
 	ck_assert_int_eq(c->mode, LOCK_SHARED);
 	ck_assert(c->bounded);
+	ck_assert(c->own_lease);
 	ck_assert_int_eq(c->wait_ms, 1500);
 	ck_assert_uint_eq(c->call.member, 1);
 	ck_assert_uint_eq(c->call.boot, UINT64_MAX);
