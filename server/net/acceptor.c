@@ -185,8 +185,10 @@ static void conn_new(struct acceptor *a, int fd, const struct sockaddr_storage *
 	struct epoll_event ev = { .events = EPOLLIN | EPOLLRDHUP | EPOLLET, .data.ptr = c };
 	int on = 1;
 	unsigned int user_timeout = USER_TIMEOUT_MS;
-	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-	setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &user_timeout, sizeof(user_timeout));
+	if (sa->ss_family != AF_UNIX) {
+		setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+		setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &user_timeout, sizeof(user_timeout));
+	}
 	c->fd = fd;
 	c->deadline_ms = now + a->limits.decide_ms;
 	listen_address_text(sa, c->address);
@@ -363,7 +365,7 @@ void acceptor_stop(struct acceptor *a)
 		a->running = false;
 	}
 	while (a->listeners_len)
-		close(a->listeners[--a->listeners_len].fd);
+		listen_close(a->listeners[--a->listeners_len].fd);
 	while ((c = oldest(a)))
 		conn_drop(a, c);
 }

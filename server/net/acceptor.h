@@ -32,8 +32,8 @@ struct acceptor_limits {
 };
 
 struct acceptor *acceptor_new(const struct acceptor_sinks *sinks, const struct acceptor_limits *limits);
-/* Before start. "http://host:port", the host a name or an address (a name: all of its addresses). ERR_IO with em: what and why (address in use ...).
- * SO_REUSEADDR. */
+/* Before start. "http://host:port", the host a name or an address (a name: all of its addresses), or "unix://path". ERR_IO with em: what and why (address
+ * in use ...). SO_REUSEADDR; a socket's file that nobody answers at any more is replaced. */
 enum err acceptor_listen(struct acceptor *a, const char *url, struct errmsg *em);
 /* The port of the i-th listening socket, for tests that listen on port 0; 0: there is none. */
 uint16_t acceptor_port(const struct acceptor *a, size_t i);

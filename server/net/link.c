@@ -60,20 +60,44 @@ static void add_target(struct link *l, const char *format, const char *host, con
 	l->targets[l->targets_len++] = strcpy(mem_alloc(strlen(text) + 1), text);
 }
 
-/* In gRPC's words. Addresses bypass its resolver, and so does "localhost", which c-ares 1.18 leaks. False: not a URL we know. */
-static bool add_targets(struct link *l, const char *url)
+/* An IPv6 address without its scope. */
+static bool is_ipv6(const char *host)
 {
-	char host[256], port[8];
 	struct in6_addr probe;
-	if (!url_split(url, host, sizeof(host), port, sizeof(port)))
+	char bare[INET6_ADDRSTRLEN];
+	size_t len = strcspn(host, "%");
+	if (len >= sizeof(bare))
 		return false;
-	if (strcmp(host, "localhost") == 0) {
-		add_target(l, "ipv4:%s:%s", "127.0.0.1", port);
-		add_target(l, "ipv6:%%5B%s%%5D:%s", "::1", port);
-	} else if (inet_pton(AF_INET6, host, &probe) == 1) {
-		add_target(l, "ipv6:%%5B%s%%5D:%s", host, port);
+	memcpy(bare, host, len);
+	bare[len] = '\0';
+	return inet_pton(AF_INET6, bare, &probe) == 1;
+}
+
+static void add_ipv6(struct link *l, const char *host, const char *port)
+{
+	const char *scope = strchr(host, '%');
+	char text[300];
+	snprintf(text, sizeof(text), "%.*s%s%s", (int)strcspn(host, "%"), host, scope ? "%25" : "", scope ? scope + 1 : "");
+	add_target(l, "ipv6:%%5B%s%%5D:%s", text, port);
+}
+
+/* In gRPC's words. Addresses bypass its resolver, and so does "localhost", which c-ares 1.18 leaks. Any other name is looked up anew for each attempt,
+ * since each has a channel of its own (K1): a name that is gone is one that cannot be reached, until it is back. False: not a URL we know. */
+static bool add_targets(struct link *l, const char *text)
+{
+	struct url u;
+	struct in_addr probe;
+	if (!url_parse(text, &u) || !url_is_dialable(&u))
+		return false;
+	if (url_is_unix(&u)) {
+		add_target(l, "unix:%s%s", u.path, "");
+	} else if (strcmp(u.host, "localhost") == 0) {
+		add_target(l, "ipv4:%s:%s", "127.0.0.1", u.port);
+		add_target(l, "ipv6:%%5B%s%%5D:%s", "::1", u.port);
+	} else if (is_ipv6(u.host)) {
+		add_ipv6(l, u.host, u.port);
 	} else {
-		add_target(l, inet_pton(AF_INET, host, &probe) == 1 ? "ipv4:%s:%s" : "dns:///%s:%s", host, port);
+		add_target(l, inet_pton(AF_INET, u.host, &probe) == 1 ? "ipv4:%s:%s" : "dns:///%s:%s", u.host, u.port);
 	}
 	return true;
 }

@@ -1,7 +1,9 @@
 /* listen.c: see listen.h.
  *
  * A host that is a name may have several addresses: all are listened on, and the ones that this machine does not have (no IPv6, say) are left out as long
- * as one is there. "[::]" takes IPv4 too, as it does for etcd; "0.0.0.0" is IPv4 alone. */
+ * as one is there. "[::]" takes IPv4 too, as it does for etcd; "0.0.0.0" is IPv4 alone.
+ *
+ * A socket's file outlives a process that was killed. One that nobody answers at is taken away; one that somebody does is in use. */
 #include "listen.h"
 
 #include <arpa/inet.h>
@@ -11,6 +13,8 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "url.h"
@@ -74,17 +78,66 @@ static enum err open_all(const struct addrinfo *list, const char *url, int fds[L
 	return ERR_OK;
 }
 
+/* Nobody listens at what a socket's file says. */
+static bool is_stale(const struct sockaddr_un *sa)
+{
+	struct stat st;
+	bool refused;
+	int fd;
+	if (lstat(sa->sun_path, &st) != 0 || !S_ISSOCK(st.st_mode))
+		return false;
+	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return false;
+	refused = connect(fd, (const struct sockaddr *)sa, sizeof(*sa)) != 0 && errno == ECONNREFUSED;
+	close(fd);
+	return refused;
+}
+
+static int open_unix(const char *path)
+{
+	struct sockaddr_un sa = { .sun_family = AF_UNIX };
+	int fd, saved;
+	snprintf(sa.sun_path, sizeof(sa.sun_path), "%s", path);
+	if (is_stale(&sa))
+		unlink(path);
+	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return -1;
+	if (bind(fd, (const struct sockaddr *)&sa, sizeof(sa)) == 0 && listen(fd, BACKLOG) == 0)
+		return fd;
+	saved = errno;
+	close(fd);
+	errno = saved;
+	return -1;
+}
+
+static enum err listen_unix(const char *text, const struct url *u, int *ret_fd, struct errmsg *em)
+{
+	*ret_fd = open_unix(u->path);
+	if (*ret_fd >= 0)
+		return ERR_OK;
+	errmsg_set(em, "cannot listen on '%s': %s", text, strerror(errno));
+	return ERR_IO;
+}
+
 enum err listen_on(const char *url, int fds[LISTEN_ADDRESSES_MAX], size_t *ret_len, struct errmsg *em)
 {
 	struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV }, *list;
-	char host[256], port[8];
+	struct url u;
 	enum err e;
 	int error;
-	if (!url_split_listen(url, host, sizeof(host), port, sizeof(port))) {
-		errmsg_set(em, "cannot listen on '%s': not of the form http://HOST:PORT", url);
+	if (!url_parse(url, &u)) {
+		errmsg_set(em, "cannot listen on '%s': not of the form http://HOST:PORT or unix://PATH", url);
 		return ERR_IO;
 	}
-	error = getaddrinfo(host, port, &hints, &list);
+	if (url_is_unix(&u)) {
+		e = listen_unix(url, &u, fds, em);
+		if (!e)
+			*ret_len = 1;
+		return e;
+	}
+	error = getaddrinfo(u.host, u.port, &hints, &list);
 	if (error) {
 		errmsg_set(em, "cannot listen on '%s': %s", url, error == EAI_SYSTEM ? strerror(errno) : gai_strerror(error));
 		return ERR_IO;
@@ -92,6 +145,15 @@ enum err listen_on(const char *url, int fds[LISTEN_ADDRESSES_MAX], size_t *ret_l
 	e = open_all(list, url, fds, ret_len, em);
 	freeaddrinfo(list);
 	return e;
+}
+
+void listen_close(int fd)
+{
+	struct sockaddr_un sa = { .sun_family = AF_UNSPEC };
+	socklen_t len = sizeof(sa);
+	if (getsockname(fd, (struct sockaddr *)&sa, &len) == 0 && sa.sun_family == AF_UNIX && sa.sun_path[0])
+		unlink(sa.sun_path);
+	close(fd);
 }
 
 uint16_t listen_port_of(int fd)
@@ -121,5 +183,5 @@ void listen_address_text(const struct sockaddr_storage *sa, char text[LISTEN_TEX
 		snprintf(text, LISTEN_TEXT_MAX, mapped ? "%s:%u" : "[%s]:%u", host, ntohs(v6->sin6_port));
 		return;
 	}
-	snprintf(text, LISTEN_TEXT_MAX, "?");
+	snprintf(text, LISTEN_TEXT_MAX, sa->ss_family == AF_UNIX ? "unix" : "?");
 }

@@ -26,7 +26,7 @@ struct peers_callbacks {
 
 struct peer_address {
 	member_id id;
-	const char *const *urls; /* http://host:port; tried in turn */
+	const char *const *urls; /* http://host:port or unix://path; tried in turn */
 	size_t urls_len;
 };
 
