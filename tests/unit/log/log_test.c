@@ -106,6 +106,74 @@ START_TEST(log__what_is_too_long_is_cut)
 }
 END_TEST
 
+/* The last line only is looked at by the caller. */
+static char *written_as_json(void)
+{
+	char *text = written();
+	regex_t re;
+	ck_assert_int_eq(regcomp(&re, "^\\{\"level\":\"[a-z]+\",\"ts\":\"[0-9T:.-]+Z\",\"msg\":\"", REG_EXTENDED), 0);
+	ck_assert_msg(regexec(&re, text, 0, NULL, 0) == 0, "%s", text);
+	regfree(&re);
+	return text;
+}
+
+START_TEST(log__as_json)
+{
+	char *text;
+	log_set_format(LOG_FORMAT_JSON);
+	capture();
+	log_warn("cannot \"reach\"", LOG_ID("member", 0x8e9e05c52164694d), LOG_SLICE("key", slice_of("a\0\xff\n\\", 5)), LOG_U64("n", 18446744073709551615u),
+		 LOG_I64("i", -5), LOG_ERR("cause", ERR_IO), LOG_STR("none", NULL));
+	text = written_as_json();
+	ck_assert_str_eq(strstr(text, "\"msg\""), "\"msg\":\"cannot \\\"reach\\\"\",\"member\":\"8e9e05c52164694d\",\"key\":\"a\\u0000\\u00ff\\u000a\\\\\","
+						"\"n\":18446744073709551615,\"i\":-5,\"cause\":\"holdfast: input/output error\",\"none\":\"\"}\n");
+	free(text);
+}
+END_TEST
+
+/* Cut at every place: what is left is a whole object. */
+START_TEST(log__json_that_is_cut_is_whole)
+{
+	static char value[3000];
+	for (size_t len = 1700; len < 2200; len++) {
+		char *text;
+		size_t n;
+		memset(value, len % 3 == 0 ? '\n' : 'x', sizeof(value));
+		value[len % 3 == 0 ? len / 6 : len] = '\0';
+		log_set_format(LOG_FORMAT_JSON);
+		capture();
+		log_error("m", LOG_STR("v", value), LOG_U64("n", 12345678901234567890u), LOG_STR("more", value));
+		text = written_as_json();
+		n = strlen(text);
+		ck_assert_uint_le(n, LOG_LINE_MAX);
+		ck_assert_msg(text[n - 1] == '\n' && text[n - 2] == '}' && (text[n - 3] == '"' || text[n - 3] == '0'), "%zu: %s", len, text + n - 20);
+		free(text);
+	}
+}
+END_TEST
+
+START_TEST(log__to_files)
+{
+	char a[] = "/tmp/log_test_XXXXXX", b[] = "/tmp/log_test_XXXXXX", line[256];
+	const char *outputs[] = { a, b }, *bad[] = { a, "/nowhere/at/all" };
+	struct errmsg em;
+	close(mkstemp(a));
+	close(mkstemp(b));
+	ck_assert_int_eq(log_set_outputs(bad, 2, &em), ERR_IO);
+	ck_assert_str_eq(em.text, "cannot open log output '/nowhere/at/all': No such file or directory");
+	ck_assert_int_eq(log_set_outputs(outputs, 2, &em), ERR_OK);
+	log_error("to both");
+	for (size_t i = 0; i < 2; i++) {
+		FILE *f = fopen(outputs[i], "r");
+		ck_assert_ptr_nonnull(fgets(line, sizeof(line), f));
+		ck_assert_ptr_nonnull(strstr(line, "ERROR to both\n"));
+		fclose(f);
+		unlink(outputs[i]);
+	}
+	ck_assert_int_eq(log_set_outputs(outputs, LOG_OUTPUTS_MAX + 1, &em), ERR_IO);
+}
+END_TEST
+
 START_TEST(log__the_level_decides)
 {
 	char *text;
@@ -188,6 +256,9 @@ int main(void)
 	tcase_add_loop_test(t, log__values_cannot_break_the_line, 0, (int)(sizeof(values) / sizeof(values[0])));
 	tcase_add_test(t, log__a_slice_may_hold_anything);
 	tcase_add_test(t, log__what_is_too_long_is_cut);
+	tcase_add_test(t, log__as_json);
+	tcase_add_test(t, log__json_that_is_cut_is_whole);
+	tcase_add_test(t, log__to_files);
 	tcase_add_test(t, log__the_level_decides);
 	tcase_add_test(t, log__fields_of_a_level_that_is_off_are_not_worked_out);
 	tcase_add_test(t, log__levels_by_name);
