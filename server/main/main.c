@@ -4,7 +4,6 @@
  * port first; calls under way get a moment; then the node, which answers what is left; the disk last. */
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -27,14 +26,21 @@
 #include "node/node.h"
 #include "rpc/rpc.h"
 #include "options.h"
+#include "supervise.h"
 #include "version.h"
 
 #define STOP_GRACE_MS 500
 #define GRPC_THREADS 2
 #define EXIT_USAGE 2
 
+struct names {
+	uint64_t cell_id;
+	member_id self;
+};
+
 struct server {
 	struct options options;
+	struct names names;
 	struct state initial;
 	struct storage *storage;
 	struct node *node;
@@ -111,11 +117,6 @@ static uint64_t random_u64(void)
 	return v;
 }
 
-struct names {
-	uint64_t cell_id;
-	member_id self;
-};
-
 static struct names make_initial(struct server *s)
 {
 	const struct options *o = &s->options;
@@ -165,7 +166,7 @@ static struct core_config core_config_of(const struct server *s, const struct st
 		.election_timeout_ms = (uint32_t)o->election_timeout_ms,
 		.heartbeat_ms = (uint32_t)o->heartbeat_interval_ms,
 		.snapshot_count = o->snapshot_count,
-		.snapshot_keep = o->snapshot_count < 10000 ? o->snapshot_count : 10000,
+		.snapshot_keep = o->snapshot_count < o->snapshot_catchup_entries ? o->snapshot_count : o->snapshot_catchup_entries,
 		.max_txn_ops = (uint32_t)o->max_txn_ops,
 		.max_request_bytes = (uint32_t)o->max_request_bytes,
 		.request_timeout_ms = 5000 + 2 * (uint32_t)o->election_timeout_ms,
@@ -174,7 +175,8 @@ static struct core_config core_config_of(const struct server *s, const struct st
 		.quota_bytes = o->quota_backend_bytes,
 		.auto_compact_ms = (uint32_t)(o->auto_compaction_ms > UINT32_MAX ? UINT32_MAX : o->auto_compaction_ms),
 		.auto_compact_revisions = o->auto_compaction_revisions,
-		.version = HOLDFAST_ETCD_VERSION,
+		.watch_progress_ms = (uint32_t)o->watch_progress_ms,
+		.version = o->etcd_version,
 	};
 }
 
@@ -215,7 +217,7 @@ static enum err start_fronts(struct server *s, struct errmsg *em)
 		.max_header_bytes = 64 * 1024,
 		.request_timeout_ms = 10000,
 		.idle_timeout_ms = 120000,
-		.server_version = HOLDFAST_ETCD_VERSION,
+		.server_version = o->etcd_version,
 	});
 	s->acceptor = acceptor_new(&sinks, &(struct acceptor_limits){ .max_undecided = 1000 });
 	for (size_t i = 0; i < o->listen_client.len; i++) {
@@ -235,6 +237,7 @@ static enum err start(struct server *s, struct errmsg *em)
 	enum err e = open_storage(s, id, em);
 	if (e)
 		return e;
+	s->names = id;
 	e = start_node(s, em);
 	if (e)
 		return e;
@@ -247,7 +250,7 @@ static enum err start(struct server *s, struct errmsg *em)
 	e = start_fronts(s, em);
 	if (e)
 		return e;
-	log_info("ready to serve client requests", LOG_STR("name", o->name), LOG_ID("member", id.self), LOG_ID("cell", id.cell_id),
+	log_info("serving clients", LOG_STR("name", o->name), LOG_ID("member", id.self), LOG_ID("cell", id.cell_id),
 		 LOG_STR("address", o->listen_client.urls[0]), LOG_STR("data_dir", o->data_dir), LOG_STR("version", HOLDFAST_VERSION));
 	return ERR_OK;
 }
@@ -287,17 +290,23 @@ static void stop(struct server *s)
 /* Waits for a signal or for the node to give up. Returns the exit code. */
 static int wait_for_end(struct server *s, int signal_fd)
 {
-	struct pollfd fds[2] = { { .fd = signal_fd, .events = POLLIN }, { .fd = s->fatal_fd, .events = POLLIN } };
-	struct signalfd_siginfo info;
-	while (poll(fds, 2, -1) < 0 && errno == EINTR)
-		;
-	if (fds[1].revents) {
-		log_error("this replica stops", LOG_STR("reason", s->fatal_reason));
-		return EXIT_FAILURE;
-	}
-	if (read(signal_fd, &info, sizeof(info)) == sizeof(info))
-		log_info("stopping", LOG_STR("signal", info.ssi_signo == SIGTERM ? "SIGTERM" : "SIGINT"));
-	return EXIT_SUCCESS;
+	const struct options *o = &s->options;
+	bool asked = supervise(&(struct supervise_config){
+		.node = s->node,
+		.signal_fd = signal_fd,
+		.fatal_fd = s->fatal_fd,
+		.name = o->name,
+		.address = o->listen_client.urls[0],
+		.data_dir = o->data_dir,
+		.version = HOLDFAST_VERSION,
+		.etcd_version = o->etcd_version,
+		.member = s->names.self,
+		.cell = s->names.cell_id,
+	});
+	if (asked)
+		return EXIT_SUCCESS;
+	log_error("this replica stops", LOG_STR("reason", s->fatal_reason));
+	return EXIT_FAILURE;
 }
 
 /* As many descriptors as the machine gives: each connection is one. */
@@ -310,13 +319,21 @@ static void raise_descriptor_limit(void)
 	}
 }
 
+static void tell_warnings(const struct options *o)
+{
+	for (size_t i = 0; i < o->warnings_len; i++)
+		log_warn(o->warnings[i].message, LOG_STR("flag", o->warnings[i].flag), LOG_STR("because", o->warnings[i].detail));
+	if (o->config_file)
+		log_info("configured by a file, other flags and the environment are not looked at", LOG_STR("file", o->config_file));
+}
+
 int main(int argc, char **argv)
 {
 	struct server *s = mem_zalloc(sizeof(*s));
 	struct errmsg em = { .text = "" };
 	sigset_t set;
 	int signal_fd, code;
-	switch (options_parse(&s->options, argc, argv, &em)) {
+	switch (options_parse_env(&s->options, argc, argv, environ, &em)) {
 	case OPTIONS_EXIT_OK:
 		options_free(&s->options);
 		free(s);
@@ -330,6 +347,14 @@ int main(int argc, char **argv)
 		break;
 	}
 	log_set_level(s->options.log_level);
+	log_set_format(s->options.log_format);
+	if (log_set_outputs((const char *const *)s->options.log_outputs.items, s->options.log_outputs.len, &em)) {
+		fprintf(stderr, "holdfastd: %s\n", em.text);
+		options_free(&s->options);
+		free(s);
+		return EXIT_USAGE;
+	}
+	tell_warnings(&s->options);
 	raise_descriptor_limit();
 	signal(SIGPIPE, SIG_IGN);
 	/* Blocked in every thread, taken by signal_fd: set before any thread starts. */

@@ -1,4 +1,6 @@
-/* options.c: one table of flags; everything else follows from it, --help too. */
+/* options.c: one table of flags; everything else follows from it, --help too. Who else has flags to say adds a row.
+ *
+ * Flags come from three places (the command line here, options_env.c, options_yaml.c), all through options_set(). */
 #include "options.h"
 
 #include <errno.h>
@@ -8,9 +10,11 @@
 
 #include "base/mem.h"
 #include "net/url.h"
+#include "options_internal.h"
 #include "version.h"
 
-enum flag_kind { FLAG_TEXT, FLAG_URLS, FLAG_NUMBER, FLAG_MS, FLAG_DURATION, FLAG_OWN };
+/* FLAG_BOOL: --flag or --flag=false; as in Go, no value follows as a word of its own. */
+enum flag_kind { FLAG_TEXT, FLAG_URLS, FLAG_NUMBER, FLAG_MS, FLAG_DURATION, FLAG_BOOL, FLAG_OWN };
 
 struct flag {
 	const char *name;
@@ -27,6 +31,11 @@ static bool set_state(struct options *o, const char *value, struct errmsg *em);
 static bool set_level(struct options *o, const char *value, struct errmsg *em);
 static bool set_compaction_mode(struct options *o, const char *value, struct errmsg *em);
 static bool set_retention(struct options *o, const char *value, struct errmsg *em);
+static bool set_logger(struct options *o, const char *value, struct errmsg *em);
+static bool set_outputs(struct options *o, const char *value, struct errmsg *em);
+static bool set_origins(struct options *o, const char *value, struct errmsg *em);
+static bool set_hosts(struct options *o, const char *value, struct errmsg *em);
+static bool set_version(struct options *o, const char *value, struct errmsg *em);
 
 #define AT(field) offsetof(struct options, field)
 static const struct flag flags[] = {
@@ -46,16 +55,32 @@ static const struct flag flags[] = {
 	{ "max-request-bytes", FLAG_NUMBER, AT(max_request_bytes), 1024, 64U << 20, "1572864", "bytes of one request, at the most", NULL },
 	{ "quota-backend-bytes", FLAG_NUMBER, AT(quota_backend_bytes), 0, UINT64_MAX, "0", "memory for keys and values; above it what grows is refused (0: 2 GiB)", NULL },
 	{ "auto-compaction-mode", FLAG_OWN, 0, 0, 0, "periodic", "'periodic' or 'revision'", set_compaction_mode },
-	{ "auto-compaction-retention", FLAG_OWN, 0, 0, 0, "5m", "history kept: a duration (or hours), or a number of revisions; 0: all of it", set_retention },
+	{ "auto-compaction-retention", FLAG_OWN, 0, 0, 0, NULL, "history kept: a duration (or hours), or a number of revisions; 0: all of it (default 5m, all of it by revisions)", set_retention },
 	{ "max-concurrent-streams", FLAG_NUMBER, AT(max_concurrent_streams), 1, UINT32_MAX, "4294967295", "streams one connection may have open", NULL },
 	{ "grpc-keepalive-min-time", FLAG_DURATION, AT(grpc_keepalive_min_time_ms), 0, 86400000, "5s", "shortest time between a client's pings", NULL },
 	{ "grpc-keepalive-interval", FLAG_DURATION, AT(grpc_keepalive_interval_ms), 0, 86400000, "2h", "time after which a quiet client is pinged (0: never)", NULL },
 	{ "grpc-keepalive-timeout", FLAG_DURATION, AT(grpc_keepalive_timeout_ms), 0, 86400000, "20s", "time for its answer", NULL },
+	{ "max-value-bytes", FLAG_NUMBER, AT(max_value_bytes), 0, 64U << 20, "0", "bytes of one value, at the most (0: as much as a request may have)", NULL },
+	{ "snapshot-catchup-entries", FLAG_NUMBER, AT(snapshot_catchup_entries), 1, UINT64_MAX, "10000", "log entries kept behind a snapshot for slow followers", NULL },
+	{ "experimental-snapshot-catchup-entries", FLAG_NUMBER, AT(snapshot_catchup_entries), 1, UINT64_MAX, NULL, "the same", NULL },
+	{ "watch-progress-notify-interval", FLAG_DURATION, AT(watch_progress_ms), 100, 86400000, "10m", "between progress notices to idle watchers", NULL },
+	{ "experimental-watch-progress-notify-interval", FLAG_DURATION, AT(watch_progress_ms), 100, 86400000, NULL, "the same", NULL },
+	{ "listen-metrics-urls", FLAG_URLS, AT(listen_metrics), 0, 0, NULL, "where health and metrics alone are served, beside the client URLs", NULL },
+	{ "listen-client-http-urls", FLAG_URLS, AT(listen_client_http), 0, 0, NULL, "where HTTP alone is served; then the client URLs serve gRPC alone", NULL },
+	{ "enable-grpc-gateway", FLAG_BOOL, AT(enable_grpc_gateway), 0, 0, "true", "serve the API as JSON too", NULL },
+	{ "cors", FLAG_OWN, 0, 0, 0, "*", "origins of web pages that may call, with commas between them", set_origins },
+	{ "host-whitelist", FLAG_OWN, 0, 0, 0, "*", "names that plain HTTP requests may call this replica", set_hosts },
+	{ "etcd-version", FLAG_OWN, 0, 0, 0, HOLDFAST_ETCD_VERSION, "version of etcd that clients are told", set_version },
+	{ "logger", FLAG_OWN, 0, 0, 0, "text", "'text', or 'zap': a JSON object a line", set_logger },
+	{ "log-outputs", FLAG_OWN, 0, 0, 0, "default", "'default' (stderr), 'stderr', 'stdout' or files, with commas between them", set_outputs },
 	{ "log-level", FLAG_OWN, 0, 0, 0, "info", "debug, info, warn or error", set_level },
+	{ "debug", FLAG_BOOL, AT(debug), 0, 0, "false", "as --log-level debug", NULL },
+	{ "config-file", FLAG_TEXT, AT(config_file), 0, 0, NULL, "YAML with the other flags' names; flags and environment are then not looked at", NULL },
 };
 #define FLAGS_LEN (sizeof(flags) / sizeof(flags[0]))
+_Static_assert(FLAGS_LEN <= OPTIONS_FLAGS_MAX, "room to remember which were given");
 
-static char *copy(const char *s, size_t len)
+char *options_copy(const char *s, size_t len)
 {
 	char *c = mem_alloc(len + 1);
 	memcpy(c, s, len);
@@ -71,14 +96,14 @@ static void urls_free(struct url_list *l)
 
 static bool add_url(struct url_list *l, const char *text, size_t len, struct errmsg *em)
 {
-	char host[256], port[8];
-	char *url = copy(text, len);
+	struct url u;
+	char *url = options_copy(text, len);
 	if (l->len == OPTIONS_URLS_MAX) {
 		errmsg_set(em, "more than %d URLs", OPTIONS_URLS_MAX);
-	} else if (!url_split(url, host, sizeof(host), port, sizeof(port))) {
+	} else if (!url_parse(url, &u) || !url_is_dialable(&u) || url_is_tls(&u)) {
 		errmsg_set(em, "'%s' is not of the form http://HOST:PORT", url);
 	} else {
-		while (len && url[len - 1] == '/')
+		while (len && !url_is_unix(&u) && url[len - 1] == '/')
 			url[--len] = '\0';
 		l->urls[l->len++] = url;
 		return true;
@@ -174,7 +199,7 @@ static struct initial_member *member_named(struct options *o, const char *name, 
 	}
 	if (o->members_len == OPTIONS_MEMBERS_MAX)
 		return NULL;
-	o->members[o->members_len].name = copy(name, len);
+	o->members[o->members_len].name = options_copy(name, len);
 	return &o->members[o->members_len++];
 }
 
@@ -232,25 +257,125 @@ static bool set_level(struct options *o, const char *value, struct errmsg *em)
 	return true;
 }
 
-/* The mode decides how the retention is read, and may come after it: both are settled in finish(). */
-static const char *compaction_mode, *compaction_retention;
+static bool set_bool(bool *ret, const char *value, struct errmsg *em)
+{
+	static const char *const yes[] = { "1", "t", "T", "true", "TRUE", "True" }, *const no[] = { "0", "f", "F", "false", "FALSE", "False" };
+	for (size_t i = 0; i < sizeof(yes) / sizeof(yes[0]); i++) {
+		if (strcmp(value, yes[i]) == 0 || strcmp(value, no[i]) == 0) {
+			*ret = strcmp(value, yes[i]) == 0;
+			return true;
+		}
+	}
+	errmsg_set(em, "'%s' is neither 'true' nor 'false'", value);
+	return false;
+}
 
+static void replace(char **at, const char *value)
+{
+	free(*at);
+	*at = options_copy(value, strlen(value));
+}
+
+static void list_free(struct text_list *l)
+{
+	while (l->len)
+		free(l->items[--l->len]);
+}
+
+static bool set_list(struct text_list *l, const char *value, struct errmsg *em)
+{
+	list_free(l);
+	for (const char *at = value; *at;) {
+		size_t len = strcspn(at, ",");
+		if (l->len == OPTIONS_URLS_MAX) {
+			errmsg_set(em, "more than %d", OPTIONS_URLS_MAX);
+			return false;
+		}
+		if (len)
+			l->items[l->len++] = options_copy(at, len);
+		at += len + (at[len] == ',');
+	}
+	return true;
+}
+
+/* A star anywhere is everybody. */
+static bool set_who(struct text_list *l, const char *value, struct errmsg *em)
+{
+	if (!set_list(l, value, em))
+		return false;
+	for (size_t i = 0; i < l->len; i++) {
+		if (strcmp(l->items[i], "*") == 0) {
+			list_free(l);
+			break;
+		}
+	}
+	return true;
+}
+
+static bool set_origins(struct options *o, const char *value, struct errmsg *em)
+{
+	return set_who(&o->cors, value, em);
+}
+
+static bool set_hosts(struct options *o, const char *value, struct errmsg *em)
+{
+	return set_who(&o->host_whitelist, value, em);
+}
+
+static bool set_logger(struct options *o, const char *value, struct errmsg *em)
+{
+	bool json = strcmp(value, "zap") == 0;
+	if (!json && strcmp(value, "text") != 0 && strcmp(value, "capnslog") != 0) {
+		errmsg_set(em, "'%s' is none of text, zap, capnslog", value);
+		return false;
+	}
+	o->log_format = json ? LOG_FORMAT_JSON : LOG_FORMAT_TEXT;
+	return true;
+}
+
+static bool set_outputs(struct options *o, const char *value, struct errmsg *em)
+{
+	if (!set_list(&o->log_outputs, value, em))
+		return false;
+	if (o->log_outputs.len == 0 || o->log_outputs.len > OPTIONS_OUTPUTS_MAX) {
+		errmsg_set(em, "1 to %d outputs", OPTIONS_OUTPUTS_MAX);
+		return false;
+	}
+	for (size_t i = 0; i < o->log_outputs.len; i++) {
+		/* What a unit writes to stderr is what the journal shows of it. */
+		if (strcmp(o->log_outputs.items[i], "default") == 0 || strcmp(o->log_outputs.items[i], "systemd/journal") == 0)
+			replace(&o->log_outputs.items[i], "stderr");
+	}
+	return true;
+}
+
+static bool set_version(struct options *o, const char *value, struct errmsg *em)
+{
+	unsigned major, minor, patch;
+	int end = 0;
+	if (sscanf(value, "%3u.%3u.%3u%n", &major, &minor, &patch, &end) != 3 || value[end] || value[strspn(value, "0123456789.")] || major != 3) {
+		errmsg_set(em, "'%s' is not a version of etcd 3 such as 3.5.21", value);
+		return false;
+	}
+	replace(&o->etcd_version, value);
+	return true;
+}
+
+/* The mode decides how the retention is read, and may come after it: both are settled in finish(). */
 static bool set_compaction_mode(struct options *o, const char *value, struct errmsg *em)
 {
-	(void)o;
 	if (strcmp(value, "periodic") != 0 && strcmp(value, "revision") != 0) {
 		errmsg_set(em, "'%s' is neither 'periodic' nor 'revision'", value);
 		return false;
 	}
-	compaction_mode = value;
+	replace(&o->auto_compaction_mode, value);
 	return true;
 }
 
 static bool set_retention(struct options *o, const char *value, struct errmsg *em)
 {
-	(void)o;
 	(void)em;
-	compaction_retention = value;
+	replace(&o->auto_compaction_retention, value);
 	return true;
 }
 
@@ -265,7 +390,7 @@ static const struct flag *find_flag(const char *name, size_t len)
 
 static bool finish_retention(struct options *o, const char *v, struct errmsg *em)
 {
-	if (strcmp(compaction_mode, "revision") == 0)
+	if (strcmp(o->auto_compaction_mode, "revision") == 0)
 		return set_number(&o->auto_compaction_revisions, v, 0, INT64_MAX, em);
 	if (v[strspn(v, "0123456789")] == '\0' && *v) { /* etcd: a plain number is hours */
 		if (!set_number(&o->auto_compaction_ms, v, 0, 1000000, em))
@@ -284,10 +409,9 @@ static bool finish_compaction(struct options *o, struct errmsg *em)
 {
 	static const char name[] = "auto-compaction-retention";
 	struct errmsg why = { .text = "" };
-	const char *v = compaction_retention;
-	/* The default is the other mode's. */
-	if (strcmp(compaction_mode, "revision") == 0 && v == find_flag(name, sizeof(name) - 1)->fallback)
-		v = "0";
+	const char *v = o->auto_compaction_retention;
+	if (!v)
+		v = strcmp(o->auto_compaction_mode, "revision") == 0 ? "0" : "5m";
 	if (finish_retention(o, v, &why))
 		return true;
 	errmsg_set(em, "--%s: %s", name, why.text);
@@ -304,7 +428,7 @@ static bool set_flag(struct options *o, const struct flag *f, const char *value,
 			return false;
 		}
 		free(*(char **)at);
-		*(char **)at = copy(value, strlen(value));
+		*(char **)at = options_copy(value, strlen(value));
 		return true;
 	case FLAG_URLS:
 		return set_urls(at, value, em);
@@ -313,6 +437,8 @@ static bool set_flag(struct options *o, const struct flag *f, const char *value,
 		return set_number(at, value, f->min, f->max, em);
 	case FLAG_DURATION:
 		return set_duration(at, value, f, em);
+	case FLAG_BOOL:
+		return set_bool(at, value, em);
 	case FLAG_OWN:
 		return f->set(o, value, em);
 	}
@@ -333,7 +459,7 @@ static void print_help(void)
 static void urls_default(struct url_list *l, const struct url_list *from)
 {
 	for (size_t i = 0; l->len == i && i < from->len; i++)
-		l->urls[l->len++] = copy(from->urls[i], strlen(from->urls[i]));
+		l->urls[l->len++] = options_copy(from->urls[i], strlen(from->urls[i]));
 }
 
 static bool same_urls(const struct url_list *a, const struct url_list *b)
@@ -410,10 +536,105 @@ static bool finish(struct options *o, struct errmsg *em)
 	}
 	if (!o->quota_backend_bytes)
 		o->quota_backend_bytes = UINT64_C(2) << 30;
+	if (o->debug)
+		o->log_level = LOG_DEBUG;
 	return true;
 }
 
-enum options_result options_parse(struct options *o, int argc, char **argv, struct errmsg *em)
+/* ---- where they come from ---- */
+
+void options_warn(struct options *o, const char *message, const char *flag, size_t flag_len, const char *detail)
+{
+	if (o->warnings_len == OPTIONS_WARNINGS_MAX)
+		return;
+	o->warnings[o->warnings_len++] = (struct options_warning){ message, options_copy(flag, flag_len), options_copy(detail, strlen(detail)) };
+}
+
+enum options_known options_know(const char *name, size_t len, size_t *ret_index)
+{
+	const struct flag *f = find_flag(name, len);
+	if (f) {
+		*ret_index = (size_t)(f - flags);
+		return f->kind == FLAG_BOOL ? OPTIONS_SWITCH : OPTIONS_VALUE;
+	}
+	*ret_index = SIZE_MAX;
+	return options_ignored_know(name, len);
+}
+
+bool options_set(struct options *o, const char *name, size_t len, const char *value, struct errmsg *em)
+{
+	const struct flag *f = find_flag(name, len);
+	return f ? set_flag(o, f, value, em) : options_ignored_set(o, name, len, value, em);
+}
+
+const char *options_name(size_t i)
+{
+	return i < FLAGS_LEN ? flags[i].name : NULL;
+}
+
+struct word {
+	const char *name, *value;
+	size_t len;
+};
+
+/* One flag at argv[*at]; *at moves to its last word. */
+static bool next_word(int argc, char **argv, int *at, struct word *ret, struct errmsg *em)
+{
+	const char *name = argv[*at];
+	enum options_known known;
+	size_t index;
+	if (name[0] != '-') {
+		errmsg_set(em, "'%s' is not a flag (see --help)", name);
+		return false;
+	}
+	name += name[1] == '-' ? 2 : 1; /* as Go's flags: one dash or two */
+	*ret = (struct word){ .name = name, .len = strcspn(name, "=") };
+	if (strcmp(name, "help") == 0 || strcmp(name, "h") == 0 || strcmp(name, "version") == 0)
+		return true;
+	known = options_know(name, ret->len, &index);
+	if (known == OPTIONS_UNKNOWN) {
+		errmsg_set(em, "unknown flag '--%.*s' (see --help)", (int)ret->len, name);
+		return false;
+	}
+	if (name[ret->len] == '=')
+		ret->value = name + ret->len + 1;
+	else if (known == OPTIONS_SWITCH)
+		ret->value = "true";
+	else if (*at + 1 < argc)
+		ret->value = argv[++*at];
+	if (!ret->value)
+		errmsg_set(em, "--%.*s needs a value", (int)ret->len, name);
+	return ret->value != NULL;
+}
+
+static enum options_result parse_words(struct options *o, int argc, char **argv, bool seen[OPTIONS_FLAGS_MAX], struct errmsg *em)
+{
+	struct errmsg why = { .text = "" };
+	for (int i = 1; i < argc; i++) {
+		struct word w;
+		size_t index;
+		if (!next_word(argc, argv, &i, &w, em))
+			return OPTIONS_ERROR;
+		if (!w.value && w.name[0] == 'h') {
+			print_help();
+			return OPTIONS_EXIT_OK;
+		}
+		if (!w.value) {
+			printf("holdfastd %s (etcd API %s)\n", HOLDFAST_VERSION, o->etcd_version);
+			return OPTIONS_EXIT_OK;
+		}
+		if (!options_set(o, w.name, w.len, w.value, &why)) {
+			errmsg_set(em, "--%.*s: %s", (int)w.len, w.name, why.text);
+			return OPTIONS_ERROR;
+		}
+		options_know(w.name, w.len, &index);
+		if (index < OPTIONS_FLAGS_MAX)
+			seen[index] = true;
+	}
+	return OPTIONS_RUN;
+}
+
+static void set_defaults(struct options *o)
 {
 	struct errmsg why = { .text = "" };
 	memset(o, 0, sizeof(*o));
@@ -421,51 +642,63 @@ enum options_result options_parse(struct options *o, int argc, char **argv, stru
 		if (flags[i].fallback)
 			ASSERT(set_flag(o, &flags[i], flags[i].fallback, &why));
 	}
-	for (int i = 1; i < argc; i++) {
-		const char *name = argv[i], *value;
-		const struct flag *f;
-		size_t len;
-		if (name[0] != '-') {
-			errmsg_set(em, "'%s' is not a flag (see --help)", name);
-			return OPTIONS_ERROR;
-		}
-		name += name[1] == '-' ? 2 : 1; /* as Go's flags: one dash or two */
-		if (strcmp(name, "help") == 0 || strcmp(name, "h") == 0) {
-			print_help();
-			return OPTIONS_EXIT_OK;
-		}
-		if (strcmp(name, "version") == 0) {
-			printf("holdfastd %s (etcd API %s)\n", HOLDFAST_VERSION, HOLDFAST_ETCD_VERSION);
-			return OPTIONS_EXIT_OK;
-		}
-		len = strcspn(name, "=");
-		f = find_flag(name, len);
-		if (!f) {
-			errmsg_set(em, "unknown flag '--%.*s' (see --help)", (int)len, name);
-			return OPTIONS_ERROR;
-		}
-		value = name[len] == '=' ? name + len + 1 : i + 1 < argc ? argv[++i] : NULL;
-		if (!value) {
-			errmsg_set(em, "--%s needs a value", f->name);
-			return OPTIONS_ERROR;
-		}
-		if (!set_flag(o, f, value, &why)) {
-			errmsg_set(em, "--%s: %s", f->name, why.text);
-			return OPTIONS_ERROR;
-		}
-	}
+}
+
+/* The file is all that counts: what was read before is forgotten. */
+static bool parse_file(struct options *o, const char *path, struct errmsg *em)
+{
+	char *own = options_copy(path, strlen(path));
+	bool ok;
+	options_free(o);
+	set_defaults(o);
+	o->config_file = own;
+	ok = options_from_yaml(o, own, em);
+	return ok;
+}
+
+enum options_result options_parse_env(struct options *o, int argc, char **argv, char **env, struct errmsg *em)
+{
+	bool seen[OPTIONS_FLAGS_MAX] = { false };
+	const char *file;
+	enum options_result r;
+	set_defaults(o);
+	r = parse_words(o, argc, argv, seen, em);
+	if (r != OPTIONS_RUN)
+		return r;
+	file = o->config_file ? o->config_file : options_env_value(env, "config-file");
+	if (file ? !parse_file(o, file, em) : !options_from_env(o, env, seen, em))
+		return OPTIONS_ERROR;
 	return finish(o, em) ? OPTIONS_RUN : OPTIONS_ERROR;
+}
+
+enum options_result options_parse(struct options *o, int argc, char **argv, struct errmsg *em)
+{
+	char *none[] = { NULL };
+	return options_parse_env(o, argc, argv, none, em);
 }
 
 void options_free(struct options *o)
 {
 	for (size_t i = 0; i < FLAGS_LEN; i++) {
 		void *at = (char *)o + flags[i].at;
-		if (flags[i].kind == FLAG_TEXT)
+		if (flags[i].kind == FLAG_TEXT) {
 			free(*(char **)at);
-		else if (flags[i].kind == FLAG_URLS)
+			*(char **)at = NULL;
+		} else if (flags[i].kind == FLAG_URLS) {
 			urls_free(at);
+		}
 	}
 	members_free(o);
+	list_free(&o->cors);
+	list_free(&o->host_whitelist);
+	list_free(&o->log_outputs);
+	free(o->auto_compaction_mode);
+	free(o->auto_compaction_retention);
+	free(o->etcd_version);
+	while (o->warnings_len) {
+		struct options_warning *w = &o->warnings[--o->warnings_len];
+		free(w->flag);
+		free(w->detail);
+	}
 	memset(o, 0, sizeof(*o));
 }

@@ -1,4 +1,5 @@
-/* options.h: the command line. etcd's flags, in both forms (--flag value, --flag=value). */
+/* options.h: how a replica is told what to do. etcd's flags, in both forms (--flag value, --flag=value), as environment (ETCD_FLAG, HOLDFAST_FLAG), or
+ * all in one file of YAML (--config-file). docs/migrating-from-etcd.md has the table for people. */
 #ifndef HOLDFAST_MAIN_OPTIONS_H
 #define HOLDFAST_MAIN_OPTIONS_H
 
@@ -11,6 +12,8 @@
 
 #define OPTIONS_URLS_MAX 16
 #define OPTIONS_MEMBERS_MAX 16
+#define OPTIONS_WARNINGS_MAX 64
+#define OPTIONS_OUTPUTS_MAX LOG_OUTPUTS_MAX
 
 struct url_list {
 	char *urls[OPTIONS_URLS_MAX]; /* owned, e.g. "http://127.0.0.1:2379" */
@@ -20,6 +23,18 @@ struct url_list {
 struct initial_member {
 	char *name;
 	struct url_list peer_urls;
+};
+
+/* Owned texts, such as origins or paths. */
+struct text_list {
+	char *items[OPTIONS_URLS_MAX];
+	size_t len;
+};
+
+/* Taken, but not as the giver may think. Told when there is a log. */
+struct options_warning {
+	const char *message;
+	char *flag, *detail;
 };
 
 struct options {
@@ -33,13 +48,28 @@ struct options {
 	uint64_t auto_compaction_ms;        /* 0: off */
 	uint64_t auto_compaction_revisions; /* mode "revision"; 0: not that mode */
 	uint64_t grpc_keepalive_min_time_ms, grpc_keepalive_interval_ms, grpc_keepalive_timeout_ms;
+	char *auto_compaction_mode, *auto_compaction_retention; /* as given */
 	enum log_level log_level;
+	enum log_format log_format;
+	struct text_list log_outputs; /* "stderr", "stdout" or a file's path */
+	bool debug;
+	struct text_list cors, host_whitelist; /* empty: everybody, any */
+	struct url_list listen_metrics, listen_client_http;
+	bool enable_grpc_gateway;
+	uint64_t max_value_bytes; /* 0: as a request may have */
+	uint64_t watch_progress_ms, snapshot_catchup_entries;
+	char *etcd_version;
+	char *config_file; /* NULL: none */
+	struct options_warning warnings[OPTIONS_WARNINGS_MAX];
+	size_t warnings_len;
 };
 
 enum options_result { OPTIONS_RUN, OPTIONS_EXIT_OK /* --help, --version: printed */, OPTIONS_ERROR };
 
-/* Fills *o (options_free it in any case). On OPTIONS_ERROR em has one clear line. Prints --help and --version to stdout. */
-enum options_result options_parse(struct options *o, int argc, char **argv, struct errmsg *em);
+/* Fills *o (options_free it in any case). On OPTIONS_ERROR em has one clear line. Prints --help and --version to stdout. env: as environ. A flag goes before the
+ * environment, HOLDFAST_ before ETCD_; a file, when there is one, is all that counts. As with etcd, a variable that a flag contradicts is an error. */
+enum options_result options_parse_env(struct options *o, int argc, char **argv, char **env, struct errmsg *em);
+enum options_result options_parse(struct options *o, int argc, char **argv, struct errmsg *em); /* with an empty environment */
 void options_free(struct options *o);
 
 #endif

@@ -84,6 +84,7 @@ struct node {
 	bool started;
 	atomic_uint_fast64_t next_tag;
 	atomic_bool failed; /* fatal() has been called */
+	atomic_uint_fast64_t turn_ms; /* when the core's thread last had a turn; 0: not yet */
 
 	/* core's thread */
 	struct core *core;

@@ -231,6 +231,7 @@ static void run_batch(struct node *n, struct batch *b, struct core_update *up)
 		core_step(n->core, &gap);
 	}
 	n->looked_ms = now;
+	atomic_store_explicit(&n->turn_ms, now, memory_order_relaxed);
 	if (b->disk_done > n->disk_done) {
 		struct core_event done = { .kind = EVENT_DISK_DONE, .now = now, .seq = b->disk_done };
 		n->disk_done = b->disk_done;
@@ -390,6 +391,12 @@ void node_fail(struct node *n, const char *reason)
 {
 	if (!atomic_exchange(&n->failed, true))
 		n->config.callbacks.fatal(n->config.callbacks.ctx, reason);
+}
+
+uint64_t node_silence_ms(const struct node *n)
+{
+	uint64_t turn = atomic_load_explicit(&n->turn_ms, memory_order_relaxed), now = node_now_ms();
+	return turn && now > turn ? now - turn : 0;
 }
 
 void node_status(struct node *n, struct core_status *ret)

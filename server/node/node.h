@@ -42,6 +42,8 @@ void node_hand_over(struct node *n, uint64_t timeout_ms);
 /* Answers every open call with ERR_STOPPED, ends every stream, waits for the disk, joins the threads. */
 void node_stop(struct node *n);
 void node_free(struct node *n);
+/* Since the core's thread last had a turn: it takes one at least each 50 ms. Any thread. */
+uint64_t node_silence_ms(const struct node *n);
 /* A full copy of the core's figures, as of the last batch; any thread. */
 void node_status(struct node *n, struct core_status *ret);
 

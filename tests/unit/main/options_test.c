@@ -52,6 +52,17 @@ START_TEST(options__without_flags_one_replica_on_the_usual_ports)
 	ck_assert_uint_eq(o.grpc_keepalive_interval_ms, 7200000);
 	ck_assert_uint_eq(o.grpc_keepalive_timeout_ms, 20000);
 	ck_assert_int_eq(o.log_level, LOG_INFO);
+	ck_assert_int_eq(o.log_format, LOG_FORMAT_TEXT);
+	ck_assert_uint_eq(o.log_outputs.len, 1);
+	ck_assert_str_eq(o.log_outputs.items[0], "stderr");
+	ck_assert(!o.debug);
+	ck_assert(o.enable_grpc_gateway);
+	ck_assert_uint_eq(o.cors.len, 0);
+	ck_assert_uint_eq(o.host_whitelist.len, 0);
+	ck_assert_uint_eq(o.max_value_bytes, 0);
+	ck_assert_uint_eq(o.watch_progress_ms, 600000);
+	ck_assert_uint_eq(o.snapshot_catchup_entries, 10000);
+	ck_assert_uint_eq(o.warnings_len, 0);
 	options_free(&o);
 }
 END_TEST
@@ -97,6 +108,16 @@ static const struct {
 	{ "auto-compaction-mode", "periodic", NUMBER, AT(auto_compaction_ms), 300000, "" },
 	{ "log-level", "debug", LEVEL, AT(log_level), LOG_DEBUG, "" },
 	{ "log-level", "error", LEVEL, AT(log_level), LOG_ERROR, "" },
+	{ "logger", "zap", LEVEL, AT(log_format), LOG_FORMAT_JSON, "" },
+	{ "logger", "capnslog", LEVEL, AT(log_format), LOG_FORMAT_TEXT, "" },
+	{ "max-value-bytes", "65536", NUMBER, AT(max_value_bytes), 65536, "" },
+	{ "snapshot-catchup-entries", "5", NUMBER, AT(snapshot_catchup_entries), 5, "" },
+	{ "experimental-snapshot-catchup-entries", "5", NUMBER, AT(snapshot_catchup_entries), 5, "" },
+	{ "watch-progress-notify-interval", "30s", NUMBER, AT(watch_progress_ms), 30000, "" },
+	{ "experimental-watch-progress-notify-interval", "30s", NUMBER, AT(watch_progress_ms), 30000, "" },
+	{ "listen-metrics-urls", "http://a:1,http://b:2", URLS, AT(listen_metrics), 0, "" },
+	{ "listen-client-http-urls", "http://a:1,http://b:2", URLS, AT(listen_client_http), 0, "" },
+	{ "etcd-version", "3.6.1", TEXT, AT(etcd_version), 0, "" },
 #undef AT
 };
 
@@ -246,6 +267,18 @@ static const struct {
 	{ "--grpc-keepalive-min-time 99999999999999999999999999999999h",
 	  "--grpc-keepalive-min-time: '99999999999999999999999999999999h' is not a duration such as 500ms, 20s or 2h" },
 	{ "--grpc-keepalive-min-time 25h", "--grpc-keepalive-min-time: 25h is not within 0ms..86400000ms" },
+	{ "--log-level=", "--log-level: '' is none of debug, info, warn, error" },
+	{ "--logger loud", "--logger: 'loud' is none of text, zap, capnslog" },
+	{ "--log-outputs=", "--log-outputs: 1 to 4 outputs" },
+	{ "--log-outputs a,b,c,d,e", "--log-outputs: 1 to 4 outputs" },
+	{ "--debug true", "'true' is not a flag (see --help)" },
+	{ "--debug=yes", "--debug: 'yes' is neither 'true' nor 'false'" },
+	{ "--etcd-version 3.5", "--etcd-version: '3.5' is not a version of etcd 3 such as 3.5.21" },
+	{ "--etcd-version 4.0.0", "--etcd-version: '4.0.0' is not a version of etcd 3 such as 3.5.21" },
+	{ "--etcd-version 3.5.1-rc", "--etcd-version: '3.5.1-rc' is not a version of etcd 3 such as 3.5.21" },
+	{ "--discovery http://d:1/x", "--discovery: there is no discovery: name the members with --initial-cluster" },
+	{ "--unsafe-no-fsync", "--unsafe-no-fsync: what is acknowledged is on the disk, always" },
+	{ "--config-file /nowhere", "--config-file: cannot open '/nowhere': No such file or directory" },
 	{ "--log-level loud", "--log-level: 'loud' is none of debug, info, warn, error" },
 	{ "--initial-cluster-state old", "--initial-cluster-state: 'old' is neither 'new' nor 'existing'" },
 	{ "--auto-compaction-mode hourly", "--auto-compaction-mode: 'hourly' is neither 'periodic' nor 'revision'" },
