@@ -14,7 +14,8 @@
 #include "version.h"
 
 /* FLAG_BOOL: --flag or --flag=false; as in Go, no value follows as a word of its own. */
-enum flag_kind { FLAG_TEXT, FLAG_URLS, FLAG_NUMBER, FLAG_MS, FLAG_DURATION, FLAG_BOOL, FLAG_OWN };
+/* FLAG_PATH: a text that may be empty, which is none. */
+enum flag_kind { FLAG_TEXT, FLAG_PATH, FLAG_URLS, FLAG_NUMBER, FLAG_MS, FLAG_DURATION, FLAG_BOOL, FLAG_OWN };
 
 struct flag {
 	const char *name;
@@ -36,6 +37,8 @@ static bool set_outputs(struct options *o, const char *value, struct errmsg *em)
 static bool set_origins(struct options *o, const char *value, struct errmsg *em);
 static bool set_hosts(struct options *o, const char *value, struct errmsg *em);
 static bool set_version(struct options *o, const char *value, struct errmsg *em);
+static bool set_tls_min(struct options *o, const char *value, struct errmsg *em);
+static bool set_tls_max(struct options *o, const char *value, struct errmsg *em);
 
 #define AT(field) offsetof(struct options, field)
 static const struct flag flags[] = {
@@ -70,6 +73,25 @@ static const struct flag flags[] = {
 	{ "enable-grpc-gateway", FLAG_BOOL, AT(enable_grpc_gateway), 0, 0, "true", "serve the API as JSON too", NULL },
 	{ "cors", FLAG_OWN, 0, 0, 0, "*", "origins of web pages that may call, with commas between them", set_origins },
 	{ "host-whitelist", FLAG_OWN, 0, 0, 0, "*", "names that plain HTTP requests may call this replica", set_hosts },
+	{ "cert-file", FLAG_PATH, AT(client_tls.cert_file), 0, 0, NULL, "certificate for https:// client URLs (PEM, with its chain)", NULL },
+	{ "key-file", FLAG_PATH, AT(client_tls.key_file), 0, 0, NULL, "its key", NULL },
+	{ "client-cert-auth", FLAG_BOOL, AT(client_tls.cert_auth), 0, 0, NULL, "clients must have a certificate of --trusted-ca-file's", NULL },
+	{ "trusted-ca-file", FLAG_PATH, AT(client_tls.trusted_ca_file), 0, 0, NULL, "CAs for clients' certificates, which are then asked for", NULL },
+	{ "client-crl-file", FLAG_PATH, AT(client_tls.crl_file), 0, 0, NULL, "clients' certificates that were revoked (PEM or DER)", NULL },
+	{ "client-cert-allowed-hostname", FLAG_PATH, AT(client_tls.allowed_hostname), 0, 0, NULL, "host names of which clients' certificates must cover one", NULL },
+	{ "auto-tls", FLAG_BOOL, AT(client_tls.auto_tls), 0, 0, NULL, "make a certificate for https:// client URLs", NULL },
+	{ "peer-cert-file", FLAG_PATH, AT(peer_tls.cert_file), 0, 0, NULL, "certificate for https:// peer URLs, shown to peers both ways", NULL },
+	{ "peer-key-file", FLAG_PATH, AT(peer_tls.key_file), 0, 0, NULL, "its key", NULL },
+	{ "peer-client-cert-auth", FLAG_BOOL, AT(peer_tls.cert_auth), 0, 0, NULL, "peers must have a certificate of --peer-trusted-ca-file's", NULL },
+	{ "peer-trusted-ca-file", FLAG_PATH, AT(peer_tls.trusted_ca_file), 0, 0, NULL, "CAs for peers' certificates, both ways", NULL },
+	{ "peer-crl-file", FLAG_PATH, AT(peer_tls.crl_file), 0, 0, NULL, "peers' certificates that were revoked (PEM or DER)", NULL },
+	{ "peer-auto-tls", FLAG_BOOL, AT(peer_tls.auto_tls), 0, 0, NULL, "make a certificate for https:// peer URLs, and believe any peer's", NULL },
+	{ "peer-cert-allowed-cn", FLAG_PATH, AT(peer_tls.allowed_cn), 0, 0, NULL, "common names of which peers' certificates must have one", NULL },
+	{ "peer-cert-allowed-hostname", FLAG_PATH, AT(peer_tls.allowed_hostname), 0, 0, NULL, "host names of which they must cover one", NULL },
+	{ "cipher-suites", FLAG_PATH, AT(cipher_suites), 0, 0, NULL, "TLS_...,TLS_... (default: OpenSSL's choice)", NULL },
+	{ "tls-min-version", FLAG_OWN, 0, 0, 0, "TLS1.2", "TLS1.2 or TLS1.3", set_tls_min },
+	{ "tls-max-version", FLAG_OWN, 0, 0, 0, NULL, "TLS1.2 or TLS1.3 (default: the highest)", set_tls_max },
+	{ "self-signed-cert-validity", FLAG_NUMBER, AT(self_signed_years), 1, 100, "1", "years that self-made certificates are valid; they are renewed before", NULL },
 	{ "etcd-version", FLAG_OWN, 0, 0, 0, HOLDFAST_ETCD_VERSION, "version of etcd that clients are told", set_version },
 	{ "logger", FLAG_OWN, 0, 0, 0, "text", "'text', or 'zap': a JSON object a line", set_logger },
 	{ "log-outputs", FLAG_OWN, 0, 0, 0, "default", "'default' (stderr), 'stderr', 'stdout' or files, with commas between them", set_outputs },
@@ -100,8 +122,8 @@ static bool add_url(struct url_list *l, const char *text, size_t len, struct err
 	char *url = options_copy(text, len);
 	if (l->len == OPTIONS_URLS_MAX) {
 		errmsg_set(em, "more than %d URLs", OPTIONS_URLS_MAX);
-	} else if (!url_parse(url, &u) || !url_is_dialable(&u) || url_is_tls(&u)) {
-		errmsg_set(em, "'%s' is not of the form http://HOST:PORT", url);
+	} else if (!url_parse(url, &u) || !url_is_dialable(&u)) {
+		errmsg_set(em, "'%s' is not of the form http://HOST:PORT or https://HOST:PORT", url);
 	} else {
 		while (len && !url_is_unix(&u) && url[len - 1] == '/')
 			url[--len] = '\0';
@@ -361,6 +383,24 @@ static bool set_version(struct options *o, const char *value, struct errmsg *em)
 	return true;
 }
 
+static bool set_tls_version(int *ret, const char *value, struct errmsg *em)
+{
+	if (options_tls_version(value, ret))
+		return true;
+	errmsg_set(em, "'%s' is neither 'TLS1.2' nor 'TLS1.3'", value);
+	return false;
+}
+
+static bool set_tls_min(struct options *o, const char *value, struct errmsg *em)
+{
+	return set_tls_version(&o->tls_min_version, value, em);
+}
+
+static bool set_tls_max(struct options *o, const char *value, struct errmsg *em)
+{
+	return set_tls_version(&o->tls_max_version, value, em);
+}
+
 /* The mode decides how the retention is read, and may come after it: both are settled in finish(). */
 static bool set_compaction_mode(struct options *o, const char *value, struct errmsg *em)
 {
@@ -427,8 +467,10 @@ static bool set_flag(struct options *o, const struct flag *f, const char *value,
 			errmsg_set(em, "must not be empty");
 			return false;
 		}
+		/* fall through */
+	case FLAG_PATH:
 		free(*(char **)at);
-		*(char **)at = options_copy(value, strlen(value));
+		*(char **)at = *value ? options_copy(value, strlen(value)) : NULL;
 		return true;
 	case FLAG_URLS:
 		return set_urls(at, value, em);
@@ -527,7 +569,7 @@ static bool addresses_differ(const struct options *o, struct errmsg *em)
 
 static bool finish(struct options *o, struct errmsg *em)
 {
-	if (!finish_compaction(o, em) || !finish_members(o, em) || !addresses_differ(o, em))
+	if (!finish_compaction(o, em) || !finish_members(o, em) || !addresses_differ(o, em) || !options_finish_tls(o, em))
 		return false;
 	if (o->election_timeout_ms < 5 * o->heartbeat_interval_ms) {
 		errmsg_set(em, "--election-timeout (%llu) must be at least five times --heartbeat-interval (%llu)",
@@ -681,7 +723,7 @@ void options_free(struct options *o)
 {
 	for (size_t i = 0; i < FLAGS_LEN; i++) {
 		void *at = (char *)o + flags[i].at;
-		if (flags[i].kind == FLAG_TEXT) {
+		if (flags[i].kind == FLAG_TEXT || flags[i].kind == FLAG_PATH) {
 			free(*(char **)at);
 			*(char **)at = NULL;
 		} else if (flags[i].kind == FLAG_URLS) {

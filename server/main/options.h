@@ -37,6 +37,12 @@ struct options_warning {
 	char *flag, *detail;
 };
 
+/* --cert-file ... and --peer-cert-file ...; NULL: not given. */
+struct tls_flags {
+	char *cert_file, *key_file, *trusted_ca_file, *crl_file, *allowed_cn, *allowed_hostname;
+	bool cert_auth, auto_tls;
+};
+
 struct options {
 	char *name, *data_dir, *initial_cluster_token;
 	struct url_list listen_client, advertise_client, listen_peer, initial_advertise_peer;
@@ -56,6 +62,10 @@ struct options {
 	struct text_list cors, host_whitelist; /* empty: everybody, any */
 	struct url_list listen_metrics, listen_client_http;
 	bool enable_grpc_gateway;
+	struct tls_flags client_tls, peer_tls;
+	char *cipher_suites;                  /* NULL: OpenSSL's choice */
+	int tls_min_version, tls_max_version; /* OpenSSL's numbers; 0: 1.2, the highest */
+	uint64_t self_signed_years;
 	uint64_t max_value_bytes; /* 0: as a request may have */
 	uint64_t watch_progress_ms, snapshot_catchup_entries;
 	char *etcd_version;
@@ -71,5 +81,6 @@ enum options_result { OPTIONS_RUN, OPTIONS_EXIT_OK /* --help, --version: printed
 enum options_result options_parse_env(struct options *o, int argc, char **argv, char **env, struct errmsg *em);
 enum options_result options_parse(struct options *o, int argc, char **argv, struct errmsg *em); /* with an empty environment */
 void options_free(struct options *o);
+bool options_any_tls(const struct url_list *l); /* one of them is https:// or unixs:// */
 
 #endif

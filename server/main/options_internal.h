@@ -28,6 +28,10 @@ bool options_ignored_set(struct options *o, const char *name, size_t len, const 
 const char *options_env_value(char **env, const char *flag); /* HOLDFAST_FLAG, else ETCD_FLAG, else NULL; empty is as good as none */
 bool options_from_env(struct options *o, char **env, const bool seen[OPTIONS_FLAGS_MAX], struct errmsg *em);
 
+/* options_tls.c */
+bool options_tls_version(const char *value, int *ret); /* "TLS1.2", "TLS1.3", "": 0 */
+bool options_finish_tls(struct options *o, struct errmsg *em); /* what the flags for TLS mean together */
+
 /* options_yaml.c */
 bool options_from_yaml(struct options *o, const char *path, struct errmsg *em);
 

@@ -9,6 +9,9 @@
  *   (A4) within a batch of events, connections come before listeners: only listeners close connections other than their own, and so never one whose
  *        event is still to come.
  *   (A5) while accepting is paused, no listener is watched, and paused_until is when that ends.
+ *   (A6) what has been read of a TLS connection before it is handed on (`first`) goes into its pair before the sink has the other end.
+ *
+ * Handshakes are done here, one step an event, and so never hold up who is connected already: those belong to the pump's threads.
  *
  * Descriptors. The kernel gives the lowest number that is free: a new one within `reserve` of the limit says that so many are in use, and is closed, so that
  * its client may try another replica; then accepting rests for a moment. Nobody is told of each: one line in the log when it begins and one when it is over. */
@@ -17,6 +20,7 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <openssl/err.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -32,6 +36,8 @@
 #include "base/mem.h"
 #include "listen.h"
 #include "log/log.h"
+#include "tls_pump.h"
+#include "url.h"
 
 #define EVENTS_MAX 256
 #define ACCEPT_BATCH 64      /* a listener's turn; others come next */
@@ -44,12 +50,19 @@
 
 struct listener {
 	int fd;
+	struct acceptor_sinks sinks;
+	struct tls_context *tls; /* NULL: plain */
 };
 
 struct conn {
 	struct list link; /* undecided */
 	int fd;
 	uint64_t deadline_ms;
+	const struct listener *from;
+	SSL *ssl;                 /* NULL: plain */
+	struct identity *who;     /* once the handshake is over */
+	char first[PREFACE_DECIDES];
+	size_t first_len;         /* of TLS alone: plain ones are peeked at */
 	char address[LISTEN_TEXT_MAX];
 };
 
@@ -58,6 +71,7 @@ struct acceptor {
 	struct acceptor_limits limits;
 	struct listener *listeners; /* fixed once the thread runs */
 	size_t listeners_len;
+	struct tls_pump *pump; /* NULL: no listener speaks TLS */
 	pthread_t thread;
 	bool running;
 	int stop_fd;
@@ -88,25 +102,120 @@ static void conn_unlink(struct acceptor *a, struct conn *c)
 static void conn_drop(struct acceptor *a, struct conn *c)
 {
 	conn_unlink(a, c);
+	SSL_free(c->ssl);
+	identity_unref(c->who);
 	close(c->fd); /* leaves the epoll set with it: no other descriptor refers to the socket */
 	free(c);
 }
 
+static void pause_accepting(struct acceptor *a, uint64_t now, const char *why);
+static int first_reserved(const struct acceptor *a);
+
+/* The plain end for the sink; negative: there are no descriptors. */
+static int begin_pumping(struct acceptor *a, struct conn *c)
+{
+	int fds[2], reserved = first_reserved(a);
+	if (!tls_pump_pair(fds)) {
+		pause_accepting(a, now_ms(), strerror(errno));
+		return -1;
+	}
+	if (fds[0] >= reserved || fds[1] >= reserved) {
+		pause_accepting(a, now_ms(), "the rest is reserved");
+		goto fail;
+	}
+	if (send(fds[0], c->first, c->first_len, MSG_NOSIGNAL) != (ssize_t)c->first_len) /* (A6) */
+		goto fail;
+	tls_pump_take(a->pump, c->ssl, c->fd, fds[0]);
+	c->ssl = NULL;
+	return fds[1];
+fail:
+	close(fds[0]);
+	close(fds[1]);
+	return -1;
+}
+
 static void conn_decide(struct acceptor *a, struct conn *c, void (*sink)(void *, int, struct identity *))
 {
-	conn_unlink(a, c);
+	int fd = c->fd;
 	epoll_ctl(a->epoll_fd, EPOLL_CTL_DEL, c->fd, NULL);
-	if (sink)
-		sink(a->sinks.ctx, c->fd, identity_of_address(c->address));
-	else
-		close(c->fd);
+	if (sink && c->ssl)
+		fd = begin_pumping(a, c);
+	if (!sink || fd < 0) {
+		conn_drop(a, c);
+		return;
+	}
+	conn_unlink(a, c);
+	sink(c->from->sinks.ctx, fd, c->who ? c->who : identity_of_address(c->address));
 	free(c);
+}
+
+/* ---- TLS ---- */
+
+/* An alert that says why is on its way; were bytes of the client still unread, closing would reset the connection and the alert be lost. */
+static void conn_fail(struct acceptor *a, struct conn *c, int error)
+{
+	char rest[4096];
+	tls_failed(c->from->tls, c->ssl, error, c->address);
+	shutdown(c->fd, SHUT_WR);
+	for (int i = 0; i < 16 && recv(c->fd, rest, sizeof(rest), MSG_DONTWAIT) > 0; i++)
+		;
+	conn_drop(a, c);
+}
+
+/* True: the handshake is over. Otherwise it goes on with the next event, or the connection is gone. */
+static bool shake_hands(struct acceptor *a, struct conn *c)
+{
+	int r, error;
+	ERR_clear_error();
+	errno = 0;
+	r = SSL_accept(c->ssl);
+	if (r == 1) {
+		c->who = tls_identity(c->from->tls, c->ssl, c->address);
+		return true;
+	}
+	error = SSL_get_error(c->ssl, r);
+	if (error != SSL_ERROR_WANT_READ && error != SSL_ERROR_WANT_WRITE)
+		conn_fail(a, c, error);
+	return false;
+}
+
+static void decide_by(struct acceptor *a, struct conn *c, const char *bytes, size_t n, bool hung_up)
+{
+	if (memcmp(bytes, PREFACE, n) != 0)
+		conn_decide(a, c, c->from->sinks.http1);
+	else if (n == PREFACE_DECIDES)
+		conn_decide(a, c, c->from->sinks.http2);
+	else if (hung_up)
+		conn_drop(a, c); /* no more bytes will come */
+}
+
+static void conn_ready_tls(struct acceptor *a, struct conn *c)
+{
+	int n;
+	if (!c->who && !shake_hands(a, c))
+		return;
+	do {
+		n = SSL_read(c->ssl, c->first + c->first_len, (int)(sizeof(c->first) - c->first_len));
+		if (n <= 0) {
+			int error = SSL_get_error(c->ssl, n);
+			ERR_clear_error();
+			if (error != SSL_ERROR_WANT_READ && error != SSL_ERROR_WANT_WRITE)
+				conn_drop(a, c);
+			return;
+		}
+		c->first_len += (size_t)n;
+	} while (c->first_len < sizeof(c->first) && memcmp(c->first, PREFACE, c->first_len) == 0);
+	decide_by(a, c, c->first, c->first_len, false);
 }
 
 static void conn_ready(struct acceptor *a, struct conn *c, uint32_t events)
 {
 	char bytes[PREFACE_DECIDES];
 	ssize_t n;
+	if (c->ssl) {
+		conn_ready_tls(a, c);
+		return;
+	}
 	do
 		n = recv(c->fd, bytes, sizeof(bytes), MSG_PEEK);
 	while (n < 0 && errno == EINTR);
@@ -117,12 +226,8 @@ static void conn_ready(struct acceptor *a, struct conn *c, uint32_t events)
 	}
 	if (n <= 0)
 		conn_drop(a, c);
-	else if (memcmp(bytes, PREFACE, (size_t)n) != 0)
-		conn_decide(a, c, a->sinks.http1);
-	else if ((size_t)n == sizeof(bytes))
-		conn_decide(a, c, a->sinks.http2);
-	else if (events & (EPOLLHUP | EPOLLERR | EPOLLRDHUP))
-		conn_drop(a, c); /* no more bytes will come */
+	else
+		decide_by(a, c, bytes, (size_t)n, events & (EPOLLHUP | EPOLLERR | EPOLLRDHUP));
 }
 
 static struct conn *oldest(struct acceptor *a)
@@ -130,11 +235,18 @@ static struct conn *oldest(struct acceptor *a)
 	return list_empty(&a->undecided) ? NULL : CONTAINER_OF(a->undecided.next, struct conn, link);
 }
 
+static void conn_give_up(struct acceptor *a, struct conn *c)
+{
+	if (c->ssl && !c->who)
+		tls_failed(c->from->tls, c->ssl, 0, c->address);
+	conn_drop(a, c);
+}
+
 static void drop_overdue(struct acceptor *a, uint64_t now)
 {
 	struct conn *c;
 	while ((c = oldest(a)) && c->deadline_ms <= now)
-		conn_drop(a, c);
+		conn_give_up(a, c);
 }
 
 /* ---- accepting ---- */
@@ -179,10 +291,11 @@ static int first_reserved(const struct acceptor *a)
 	return (int)(r.rlim_cur - (reserve > r.rlim_cur / 2 ? r.rlim_cur / 2 : reserve));
 }
 
-static void conn_new(struct acceptor *a, int fd, const struct sockaddr_storage *sa, uint64_t now)
+static void conn_new(struct acceptor *a, const struct listener *from, int fd, const struct sockaddr_storage *sa, uint64_t now)
 {
 	struct conn *c = mem_zalloc(sizeof(*c));
-	struct epoll_event ev = { .events = EPOLLIN | EPOLLRDHUP | EPOLLET, .data.ptr = c };
+	/* A handshake may have to wait for room to write. */
+	struct epoll_event ev = { .events = EPOLLIN | EPOLLRDHUP | EPOLLET | (from->tls ? EPOLLOUT : 0), .data.ptr = c };
 	int on = 1;
 	unsigned int user_timeout = USER_TIMEOUT_MS;
 	if (sa->ss_family != AF_UNIX) {
@@ -190,7 +303,12 @@ static void conn_new(struct acceptor *a, int fd, const struct sockaddr_storage *
 		setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &user_timeout, sizeof(user_timeout));
 	}
 	c->fd = fd;
+	c->from = from;
 	c->deadline_ms = now + a->limits.decide_ms;
+	if (from->tls) {
+		c->ssl = tls_server_side(from->tls, (from->sinks.http1 ? TLS_HTTP1 : 0U) | (from->sinks.http2 ? TLS_HTTP2 : 0U));
+		ASSERT(SSL_set_fd(c->ssl, fd) == 1);
+	}
 	listen_address_text(sa, c->address);
 	list_push_back(&a->undecided, &c->link);
 	a->undecided_len++;
@@ -200,7 +318,7 @@ static void conn_new(struct acceptor *a, int fd, const struct sockaddr_storage *
 		return;
 	}
 	if (a->undecided_len > a->limits.max_undecided)
-		conn_drop(a, oldest(a));
+		conn_give_up(a, oldest(a));
 }
 
 /* What goes wrong with one connection before we have it is not the listener's trouble. */
@@ -224,13 +342,13 @@ static bool trouble_of_one(int error)
 	}
 }
 
-static void accept_batch(struct acceptor *a, int listen_fd, uint64_t now)
+static void accept_batch(struct acceptor *a, const struct listener *from, uint64_t now)
 {
 	int reserved = first_reserved(a);
 	for (size_t i = 0; i < ACCEPT_BATCH; i++) {
 		struct sockaddr_storage sa;
 		socklen_t len = sizeof(sa);
-		int fd = accept4(listen_fd, (struct sockaddr *)&sa, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
+		int fd = accept4(from->fd, (struct sockaddr *)&sa, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
 		if (fd < 0) {
 			if (errno == EAGAIN || errno == EWOULDBLOCK)
 				return;
@@ -244,7 +362,7 @@ static void accept_batch(struct acceptor *a, int listen_fd, uint64_t now)
 			pause_accepting(a, now, "the rest is reserved");
 			continue;
 		}
-		conn_new(a, fd, &sa, now);
+		conn_new(a, from, fd, &sa, now);
 	}
 }
 
@@ -281,7 +399,7 @@ static bool handle(struct acceptor *a, const struct epoll_event *events, int len
 	for (int i = 0; i < len; i++) {
 		const struct listener *l = as_listener(a, events[i].data.ptr);
 		if (l && !a->paused_until)
-			accept_batch(a, l->fd, now);
+			accept_batch(a, l, now);
 	}
 	return true;
 }
@@ -313,6 +431,8 @@ struct acceptor *acceptor_new(const struct acceptor_sinks *sinks, const struct a
 		a->limits.decide_ms = ACCEPTOR_DECIDE_MS;
 	if (!a->limits.reserve)
 		a->limits.reserve = ACCEPTOR_RESERVE;
+	if (!a->limits.tls_threads)
+		a->limits.tls_threads = 1;
 	if (!a->limits.max_undecided)
 		a->limits.max_undecided = 1;
 	list_init(&a->undecided);
@@ -323,19 +443,32 @@ struct acceptor *acceptor_new(const struct acceptor_sinks *sinks, const struct a
 	return a;
 }
 
-enum err acceptor_listen(struct acceptor *a, const char *url, struct errmsg *em)
+enum err acceptor_listen_tls(struct acceptor *a, const char *url, const struct acceptor_sinks *sinks, struct tls_context *tls, struct errmsg *em)
 {
 	int fds[LISTEN_ADDRESSES_MAX];
 	size_t len = 0;
 	enum err e;
 	ASSERT(!a->running);
+	struct url u;
+	bool is_tls = url_parse(url, &u) && url_is_tls(&u);
+	ASSERT(tls || !is_tls);
 	e = listen_on(url, fds, &len, em);
 	if (e)
 		return e;
 	a->listeners = mem_realloc(a->listeners, (a->listeners_len + len) * sizeof(*a->listeners));
 	for (size_t i = 0; i < len; i++)
-		a->listeners[a->listeners_len++].fd = fds[i];
+		a->listeners[a->listeners_len++] = (struct listener){ fds[i], sinks ? *sinks : a->sinks, is_tls ? tls : NULL };
 	return ERR_OK;
+}
+
+enum err acceptor_listen(struct acceptor *a, const char *url, struct errmsg *em)
+{
+	return acceptor_listen_tls(a, url, NULL, NULL, em);
+}
+
+size_t acceptor_tls_connections(const struct acceptor *a)
+{
+	return a->pump ? tls_pump_connections(a->pump) : 0;
 }
 
 uint16_t acceptor_port(const struct acceptor *a, size_t i)
@@ -349,6 +482,8 @@ void acceptor_start(struct acceptor *a)
 	for (size_t i = 0; i < a->listeners_len; i++) {
 		struct epoll_event ev = { .events = EPOLLIN, .data.ptr = &a->listeners[i] };
 		ASSERT(epoll_ctl(a->epoll_fd, EPOLL_CTL_ADD, a->listeners[i].fd, &ev) == 0);
+		if (a->listeners[i].tls && !a->pump)
+			a->pump = tls_pump_new(a->limits.tls_threads, "tls");
 	}
 	ASSERT(pthread_create(&a->thread, NULL, run, a) == 0);
 	pthread_setname_np(a->thread, "acceptor");
@@ -375,6 +510,7 @@ void acceptor_free(struct acceptor *a)
 	if (!a)
 		return;
 	acceptor_stop(a);
+	tls_pump_free(a->pump);
 	close(a->epoll_fd);
 	close(a->stop_fd);
 	free(a->listeners);

@@ -128,7 +128,7 @@ enum err listen_on(const char *url, int fds[LISTEN_ADDRESSES_MAX], size_t *ret_l
 	enum err e;
 	int error;
 	if (!url_parse(url, &u)) {
-		errmsg_set(em, "cannot listen on '%s': not of the form http://HOST:PORT or unix://PATH", url);
+		errmsg_set(em, "cannot listen on '%s': not of the form http://HOST:PORT, https://HOST:PORT or unix://PATH", url);
 		return ERR_IO;
 	}
 	if (url_is_unix(&u)) {

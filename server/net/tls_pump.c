@@ -1,0 +1,520 @@
+/* tls_pump.c: threads that carry bytes between TLS and socket pairs.
+ *
+ *            net ──SSL_read──► in ──send──► pair          pull
+ *            net ◄─SSL_write── out ◄─recv── pair          push
+ *
+ * Both sockets are watched edge-triggered; `readable` and `writable` say what has not been exhausted since. OpenSSL reads ahead, so a socket counts as
+ * exhausted only when SSL_read says that it wants more.
+ *
+ *   (P1) a connection belongs to one thread from tls_pump_take() on; only `fresh` and `stop` are shared.
+ *   (P2) bytes are taken from one side only when all that was taken before has been passed on: `in` and `out` hold one read at the most.
+ *   (P3) a connection is freed behind the batch of events in which it died: the batch may still name it.
+ *   (P4) whoever has a turn left is in `ready`, and nobody waits for an event then. */
+#include "tls_pump.h"
+
+#include <errno.h>
+#include <openssl/err.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/list.h"
+#include "base/mem.h"
+
+enum {
+	PIECE = 16 * 1024, /* of one read: what a record holds */
+	TURNS_MAX = 8,     /* pieces of one connection before others have their turn */
+	EVENTS_MAX = 128,
+	LINGER_MS = 2000,  /* for a client to read what was sent last and hang up */
+	STOP_MS = 300,
+};
+
+struct end {
+	struct conn *conn;
+	int fd;
+	bool readable, writable;
+};
+
+struct flow {
+	uint8_t *bytes; /* NULL: nothing is held */
+	size_t at, len;
+	bool eof;       /* its source has ended */
+	bool done;      /* its sink has been told, or takes no more */
+};
+
+struct conn {
+	struct list link;       /* conns */
+	struct list ready_link; /* ready, or on its own */
+	struct list linger_link; /* lingering, or on its own */
+	struct pump_thread *thread;
+	SSL *ssl;
+	struct end net, pair;
+	struct flow in, out;
+	bool read_wants_write, write_wants_read;
+	bool lingering, dead;
+	uint64_t linger_until;
+};
+
+struct pump_thread {
+	struct tls_pump *pump;
+	pthread_t id;
+	int epoll_fd, wake_fd;
+	atomic_size_t conns_len;
+
+	pthread_mutex_t mu;
+	struct list fresh; /* guarded by mu */
+	bool stop;         /* guarded by mu */
+
+	/* the thread's own */
+	struct list conns, ready, lingering, dead;
+	uint64_t stop_at;
+	uint8_t piece[PIECE];
+};
+
+struct tls_pump {
+	size_t len;
+	atomic_size_t next;
+	struct pump_thread *threads[];
+};
+
+static uint64_t now_ms(void)
+{
+	struct timespec ts;
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
+}
+
+/* ---- flows ---- */
+
+static void flow_keep(struct flow *f, const uint8_t *bytes, size_t len)
+{
+	f->bytes = mem_alloc(len);
+	memcpy(f->bytes, bytes, len);
+	f->at = 0;
+	f->len = len;
+}
+
+static void flow_took(struct flow *f, size_t n)
+{
+	f->at += n;
+	if (f->at < f->len)
+		return;
+	free(f->bytes);
+	f->bytes = NULL;
+}
+
+static void flow_end(struct flow *f)
+{
+	free(f->bytes);
+	f->bytes = NULL;
+	f->done = true;
+}
+
+/* ---- one connection ---- */
+
+static void conn_die(struct conn *c)
+{
+	if (c->dead)
+		return;
+	c->dead = true;
+	list_remove(&c->link);
+	list_remove(&c->ready_link);
+	list_remove(&c->linger_link);
+	list_push_back(&c->thread->dead, &c->link);
+	close(c->net.fd);
+	close(c->pair.fd);
+}
+
+static void conn_free(struct conn *c)
+{
+	SSL_free(c->ssl);
+	free(c->in.bytes);
+	free(c->out.bytes);
+	atomic_fetch_sub(&c->thread->conns_len, 1);
+	free(c);
+}
+
+static void put_ready(struct conn *c)
+{
+	if (list_empty(&c->ready_link))
+		list_push_back(&c->thread->ready, &c->ready_link);
+}
+
+/* What SSL_read or SSL_write could not do. False: the connection is broken. */
+static bool blocked(struct conn *c, int result, bool reading)
+{
+	switch (SSL_get_error(c->ssl, result)) {
+	case SSL_ERROR_WANT_READ:
+		c->net.readable = false;
+		c->write_wants_read = !reading;
+		return true;
+	case SSL_ERROR_WANT_WRITE:
+		c->net.writable = false;
+		c->read_wants_write = reading;
+		return true;
+	case SSL_ERROR_ZERO_RETURN:
+		if (!reading)
+			return false;
+		c->in.eof = true;
+		return true;
+	default:
+		ERR_clear_error();
+		return false;
+	}
+}
+
+/* How much of it the pair took; false: nobody is there. */
+static bool to_pair(struct conn *c, const uint8_t *bytes, size_t len, size_t *ret)
+{
+	ssize_t n = send(c->pair.fd, bytes, len, MSG_DONTWAIT | MSG_NOSIGNAL);
+	*ret = n > 0 ? (size_t)n : 0;
+	if (n >= 0)
+		return true;
+	if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)
+		return false;
+	c->pair.writable = errno == EINTR;
+	return true;
+}
+
+/* Each step: true when there may be more to do. */
+static bool pull(struct conn *c)
+{
+	size_t took;
+	int n;
+	if (c->in.done)
+		return false;
+	if (c->in.bytes) {
+		if (!c->pair.writable)
+			return false;
+		if (to_pair(c, c->in.bytes + c->in.at, c->in.len - c->in.at, &took))
+			flow_took(&c->in, took);
+		else
+			flow_end(&c->in); /* the front end has closed: push sees it too */
+		return true;
+	}
+	if (c->in.eof) {
+		shutdown(c->pair.fd, SHUT_WR);
+		flow_end(&c->in);
+		return false;
+	}
+	if (!c->net.readable || (c->read_wants_write && !c->net.writable))
+		return false;
+	c->read_wants_write = false;
+	n = SSL_read(c->ssl, c->thread->piece, PIECE);
+	if (n <= 0) {
+		if (!blocked(c, n, true))
+			conn_die(c);
+		return !c->dead && c->in.eof;
+	}
+	if (!to_pair(c, c->thread->piece, (size_t)n, &took))
+		flow_end(&c->in);
+	else if (took < (size_t)n)
+		flow_keep(&c->in, c->thread->piece + took, (size_t)n - took);
+	return true;
+}
+
+static void begin_linger(struct conn *c)
+{
+	flow_end(&c->out);
+	c->lingering = true;
+	c->linger_until = now_ms() + LINGER_MS;
+	list_push_back(&c->thread->lingering, &c->linger_link);
+}
+
+/* Everything of the front end's has gone out. */
+static bool say_goodbye(struct conn *c)
+{
+	if (SSL_shutdown(c->ssl) < 0 && SSL_get_error(c->ssl, -1) == SSL_ERROR_WANT_WRITE) {
+		c->net.writable = false;
+		return false;
+	}
+	ERR_clear_error();
+	shutdown(c->net.fd, SHUT_WR);
+	begin_linger(c);
+	return false;
+}
+
+static bool push(struct conn *c)
+{
+	ssize_t n;
+	int wrote;
+	if (c->out.done || !c->net.writable || (c->write_wants_read && !c->net.readable))
+		return false;
+	c->write_wants_read = false;
+	if (c->out.bytes) {
+		wrote = SSL_write(c->ssl, c->out.bytes + c->out.at, (int)(c->out.len - c->out.at));
+		if (wrote > 0)
+			flow_took(&c->out, (size_t)wrote);
+		else if (!blocked(c, wrote, false))
+			conn_die(c);
+		return wrote > 0;
+	}
+	if (c->out.eof)
+		return say_goodbye(c);
+	if (!c->pair.readable)
+		return false;
+	n = recv(c->pair.fd, c->thread->piece, PIECE, MSG_DONTWAIT);
+	if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) {
+		c->pair.readable = errno == EINTR;
+		return c->pair.readable;
+	}
+	if (n <= 0) {
+		c->out.eof = true;
+		return true;
+	}
+	wrote = SSL_write(c->ssl, c->thread->piece, (int)n);
+	if (wrote <= 0 && !blocked(c, wrote, false))
+		conn_die(c);
+	else if (wrote < n)
+		flow_keep(&c->out, c->thread->piece + (wrote > 0 ? wrote : 0), (size_t)(n - (wrote > 0 ? wrote : 0)));
+	return wrote > 0;
+}
+
+/* Closing while bytes of the client are unread would reset the connection, and the reset may overtake what was sent last. */
+static void linger(struct conn *c)
+{
+	ssize_t n;
+	while ((n = recv(c->net.fd, c->thread->piece, PIECE, MSG_DONTWAIT)) > 0)
+		;
+	if (n == 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR))
+		conn_die(c);
+}
+
+static void conn_turn(struct conn *c)
+{
+	bool more = true;
+	for (int i = 0; more && !c->lingering && !c->dead && i < TURNS_MAX; i++) {
+		more = pull(c);
+		if (!c->dead)
+			more = push(c) || more;
+	}
+	if (!c->dead && c->lingering)
+		linger(c);
+	else if (!c->dead && more)
+		put_ready(c);
+}
+
+/* ---- a thread ---- */
+
+static void watch(struct conn *c, struct end *e)
+{
+	struct epoll_event ev = { .events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, .data.ptr = e };
+	if (epoll_ctl(c->thread->epoll_fd, EPOLL_CTL_ADD, e->fd, &ev) != 0)
+		conn_die(c); /* the system's bound on watches */
+}
+
+static void take_fresh(struct pump_thread *t)
+{
+	struct list *it;
+	uint64_t count;
+	ssize_t n = read(t->wake_fd, &count, sizeof(count));
+	(void)n;
+	for (;;) {
+		struct conn *c;
+		pthread_mutex_lock(&t->mu);
+		it = list_pop_front(&t->fresh);
+		if (t->stop && !t->stop_at)
+			t->stop_at = now_ms() + STOP_MS;
+		pthread_mutex_unlock(&t->mu);
+		if (!it)
+			return;
+		c = CONTAINER_OF(it, struct conn, link);
+		list_push_back(&t->conns, &c->link);
+		watch(c, &c->net);
+		if (!c->dead)
+			watch(c, &c->pair);
+		if (!c->dead)
+			put_ready(c);
+	}
+}
+
+static void on_event(struct end *e, uint32_t events)
+{
+	struct conn *c = e->conn;
+	if (c->dead)
+		return;
+	if (e == &c->net && (events & EPOLLERR)) { /* reset: nobody will read, and nothing more comes */
+		conn_die(c);
+		return;
+	}
+	if (events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR))
+		e->readable = true;
+	if (events & (EPOLLOUT | EPOLLHUP | EPOLLERR))
+		e->writable = true;
+	put_ready(c);
+}
+
+static void run_ready(struct pump_thread *t)
+{
+	struct list mine, *it;
+	list_init(&mine);
+	while ((it = list_pop_front(&t->ready)))
+		list_push_back(&mine, it);
+	while ((it = list_pop_front(&mine)))
+		conn_turn(CONTAINER_OF(it, struct conn, ready_link));
+}
+
+static struct conn *first_lingering(struct pump_thread *t)
+{
+	return list_empty(&t->lingering) ? NULL : CONTAINER_OF(t->lingering.next, struct conn, linger_link);
+}
+
+static void bury(struct pump_thread *t)
+{
+	struct list *it;
+	struct conn *c;
+	uint64_t now = first_lingering(t) ? now_ms() : 0;
+	while ((c = first_lingering(t)) && c->linger_until <= now)
+		conn_die(c);
+	while ((it = list_pop_front(&t->dead)))
+		conn_free(CONTAINER_OF(it, struct conn, link));
+}
+
+/* True: it is over. What only lingers has all been sent. */
+static bool end_if_due(struct pump_thread *t)
+{
+	struct list *it;
+	if (!t->stop_at)
+		return false;
+	while ((it = list_pop_front(&t->lingering))) {
+		list_push_front(&t->lingering, it);
+		conn_die(CONTAINER_OF(it, struct conn, linger_link));
+	}
+	if (now_ms() >= t->stop_at) {
+		while ((it = t->conns.next) != &t->conns)
+			conn_die(CONTAINER_OF(it, struct conn, link));
+	}
+	bury(t);
+	return list_empty(&t->conns);
+}
+
+static int wait_ms(struct pump_thread *t)
+{
+	struct conn *c = first_lingering(t);
+	uint64_t due = c ? c->linger_until : UINT64_MAX, now;
+	if (!list_empty(&t->ready))
+		return 0;
+	if (t->stop_at && t->stop_at < due)
+		due = t->stop_at;
+	if (due == UINT64_MAX)
+		return -1;
+	now = now_ms();
+	return due <= now ? 0 : (int)(due - now);
+}
+
+static void *run(void *arg)
+{
+	struct pump_thread *t = arg;
+	struct epoll_event events[EVENTS_MAX];
+	while (!end_if_due(t)) {
+		int n = epoll_wait(t->epoll_fd, events, EVENTS_MAX, wait_ms(t));
+		for (int i = 0; i < n; i++) {
+			if (events[i].data.ptr)
+				on_event(events[i].data.ptr, events[i].events);
+			else
+				take_fresh(t);
+		}
+		run_ready(t);
+		bury(t);
+	}
+	return NULL;
+}
+
+/* ---- life ---- */
+
+static struct pump_thread *thread_new(struct tls_pump *p, const char *name)
+{
+	struct pump_thread *t = mem_zalloc(sizeof(*t));
+	struct epoll_event ev = { .events = EPOLLIN, .data.ptr = NULL };
+	t->pump = p;
+	pthread_mutex_init(&t->mu, NULL);
+	list_init(&t->fresh);
+	list_init(&t->conns);
+	list_init(&t->ready);
+	list_init(&t->lingering);
+	list_init(&t->dead);
+	t->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	t->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	ASSERT(t->epoll_fd >= 0 && t->wake_fd >= 0); /* made once, at start */
+	ASSERT(epoll_ctl(t->epoll_fd, EPOLL_CTL_ADD, t->wake_fd, &ev) == 0);
+	ASSERT(pthread_create(&t->id, NULL, run, t) == 0);
+	pthread_setname_np(t->id, name);
+	return t;
+}
+
+struct tls_pump *tls_pump_new(size_t threads, const char *name)
+{
+	struct tls_pump *p = mem_zalloc(sizeof(*p) + threads * sizeof(p->threads[0]));
+	p->len = threads;
+	for (size_t i = 0; i < threads; i++)
+		p->threads[i] = thread_new(p, name);
+	return p;
+}
+
+bool tls_pump_pair(int ret_fds[2])
+{
+	return socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ret_fds) == 0;
+}
+
+static void wake(struct pump_thread *t)
+{
+	uint64_t one = 1;
+	ASSERT(write(t->wake_fd, &one, sizeof(one)) == sizeof(one) || errno == EAGAIN);
+}
+
+void tls_pump_take(struct tls_pump *p, SSL *ssl, int net_fd, int pair_fd)
+{
+	struct pump_thread *t = p->threads[atomic_fetch_add(&p->next, 1) % p->len];
+	struct conn *c = mem_zalloc(sizeof(*c));
+	c->thread = t;
+	c->ssl = ssl;
+	/* Bytes may be there already, read ahead by the handshake; whatever is not there is found out soon. */
+	c->net = (struct end){ c, net_fd, true, true };
+	c->pair = (struct end){ c, pair_fd, true, true };
+	list_init(&c->ready_link);
+	list_init(&c->linger_link);
+	atomic_fetch_add(&t->conns_len, 1);
+	pthread_mutex_lock(&t->mu);
+	list_push_back(&t->fresh, &c->link);
+	pthread_mutex_unlock(&t->mu);
+	wake(t);
+}
+
+size_t tls_pump_connections(struct tls_pump *p)
+{
+	size_t sum = 0;
+	for (size_t i = 0; i < p->len; i++)
+		sum += atomic_load(&p->threads[i]->conns_len);
+	return sum;
+}
+
+static void thread_free(struct pump_thread *t)
+{
+	pthread_mutex_lock(&t->mu);
+	t->stop = true;
+	pthread_mutex_unlock(&t->mu);
+	wake(t);
+	pthread_join(t->id, NULL);
+	ASSERT(list_empty(&t->fresh));
+	close(t->epoll_fd);
+	close(t->wake_fd);
+	pthread_mutex_destroy(&t->mu);
+	free(t);
+}
+
+void tls_pump_free(struct tls_pump *p)
+{
+	if (!p)
+		return;
+	for (size_t i = 0; i < p->len; i++)
+		thread_free(p->threads[i]);
+	free(p);
+}
