@@ -34,12 +34,13 @@ static void watch_hang_up(struct connection *c)
 		ASSERT(errno == ENOMEM || errno == ENOSPC);
 }
 
-void connection_adopt(struct gateway *g, int fd, struct identity *who)
+void connection_adopt(struct gateway *g, int fd, struct identity *who, bool pages_only)
 {
 	struct connection *c = mem_zalloc(sizeof(*c));
 	c->gateway = g;
 	c->fd = fd;
 	c->identity = who;
+	c->pages_only = pages_only;
 	list_push_back(&g->connections, &c->link);
 	watch_hang_up(c);
 	c->sock = h2o_evloop_socket_create(g->loop, fd, H2O_SOCKET_FLAG_IS_ACCEPTED_CONNECTION);

@@ -226,7 +226,7 @@ static void route(struct exchange *ex)
 		reply_text(ex, 200, NULL, slice_of(NULL, 0));
 		return;
 	}
-	ex->method = method_by_json_path(path);
+	ex->method = ex->connection->pages_only ? NULL : method_by_json_path(path);
 	if (!ex->method) {
 		if (!page_serve(ex, path, is(req->method, "GET"), is(req->method, "HEAD")))
 			reply_plain_error(ex, 404, NULL);

@@ -15,6 +15,7 @@ struct adopted {
 	struct list link;
 	int fd;
 	struct identity *identity;
+	bool pages_only;
 };
 
 uint64_t gateway_clock_ms(void)
@@ -46,7 +47,7 @@ static void adopt_all(struct gateway *g, struct list *adopted)
 	struct list *it;
 	while ((it = list_pop_front(adopted))) {
 		struct adopted *a = CONTAINER_OF(it, struct adopted, link);
-		connection_adopt(g, a->fd, a->identity);
+		connection_adopt(g, a->fd, a->identity, a->pages_only);
 		free(a);
 	}
 }
@@ -222,7 +223,7 @@ struct gateway *gateway_new(const struct gateway_config *config)
 	return g;
 }
 
-void gateway_adopt(struct gateway *g, int fd, struct identity *who)
+static void adopt(struct gateway *g, int fd, struct identity *who, bool pages_only)
 {
 	struct adopted *a;
 	if (atomic_fetch_add(&g->connections_len, 1) >= g->config.max_connections) {
@@ -236,6 +237,7 @@ void gateway_adopt(struct gateway *g, int fd, struct identity *who)
 	a = mem_zalloc(sizeof(*a));
 	a->fd = fd;
 	a->identity = who;
+	a->pages_only = pages_only;
 	pthread_mutex_lock(&g->mu);
 	if (!g->stop) {
 		list_push_back(&g->adopted, &a->link);
@@ -247,6 +249,16 @@ void gateway_adopt(struct gateway *g, int fd, struct identity *who)
 	close(fd);
 	identity_unref(who);
 	free(a);
+}
+
+void gateway_adopt(struct gateway *g, int fd, struct identity *who)
+{
+	adopt(g, fd, who, false);
+}
+
+void gateway_adopt_pages(struct gateway *g, int fd, struct identity *who)
+{
+	adopt(g, fd, who, true);
 }
 
 void gateway_stop(struct gateway *g)

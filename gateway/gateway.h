@@ -22,6 +22,7 @@ struct gateway_config {
 
 struct gateway *gateway_new(const struct gateway_config *config);
 void gateway_adopt(struct gateway *g, int fd, struct identity *who); /* owns fd and the reference; any thread */
+void gateway_adopt_pages(struct gateway *g, int fd, struct identity *who); /* the same, for one that gets /health, /metrics and the like, and no method */
 void gateway_stop(struct gateway *g); /* cancels what is open, returns when all is finished */
 void gateway_free(struct gateway *g);
 

@@ -44,6 +44,7 @@ struct connection {
 	uint64_t hung_up_ms;       /* 0: the client still sends, or may */
 	bool waiting;              /* h2o watches the socket for us, and reads nothing */
 	bool refused;              /* shut down by us; h2o is about to notice */
+	bool pages_only;           /* no method is served */
 	struct identity *identity;
 };
 
@@ -119,7 +120,7 @@ uint64_t gateway_clock_ms(void);
 void gateway_wake_and_unlock(struct gateway *g); /* gateway.mu */
 
 /* connection.c */
-void connection_adopt(struct gateway *g, int fd, struct identity *who); /* the loop's part of gateway_adopt() */
+void connection_adopt(struct gateway *g, int fd, struct identity *who, bool pages_only); /* the loop's part of gateway_adopt() */
 void connection_watch_init(struct gateway *g);
 void connection_watch_deinit(struct gateway *g);
 void connection_wait(struct connection *c);     /* until the answer; h2o reads no requests meanwhile */

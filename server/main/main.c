@@ -27,10 +27,12 @@
 #include "rpc/rpc.h"
 #include "options.h"
 #include "supervise.h"
+#include "transport.h"
 #include "version.h"
 
 #define STOP_GRACE_MS 500
 #define GRPC_THREADS 2
+#define TLS_THREADS 2
 #define EXIT_USAGE 2
 
 struct names {
@@ -50,6 +52,7 @@ struct server {
 	struct grpc_front *grpc;
 	struct gateway *gateway;
 	struct acceptor *acceptor;
+	struct transport transport;
 	int fatal_fd; /* eventfd: the node gave up */
 	const char *_Atomic fatal_reason;
 };
@@ -103,6 +106,17 @@ static void on_http2(void *ctx, int fd, struct identity *who)
 static void on_http1(void *ctx, int fd, struct identity *who)
 {
 	gateway_adopt(((struct server *)ctx)->gateway, fd, who);
+}
+
+static void on_page(void *ctx, int fd, struct identity *who)
+{
+	gateway_adopt_pages(((struct server *)ctx)->gateway, fd, who);
+}
+
+static void on_metrics(void *ctx, struct buf *out)
+{
+	struct server *s = ctx;
+	tls_write_metrics((struct tls_context *const[]){ s->transport.client, s->transport.peer }, 2, out);
 }
 
 /* ---- start ---- */
@@ -193,11 +207,38 @@ static enum err start_node(struct server *s, struct errmsg *em)
 	return node_new(&nc, &s->node, em);
 }
 
+static enum err listen_all(struct server *s, const struct url_list *urls, struct acceptor_sinks sinks, struct errmsg *em)
+{
+	for (size_t i = 0; i < urls->len; i++) {
+		enum err e = acceptor_listen_tls(s->acceptor, urls->urls[i], &sinks, s->transport.client, em);
+		if (e)
+			return e;
+	}
+	return ERR_OK;
+}
+
+/* Client URLs serve both kinds, unless there are others for HTTP. */
+static enum err start_acceptor(struct server *s, struct errmsg *em)
+{
+	const struct options *o = &s->options;
+	struct acceptor_sinks both = { s, on_http2, on_http1 }, grpc = { .ctx = s, .http2 = on_http2 }, http = { .ctx = s, .http1 = on_http1 };
+	struct acceptor_sinks pages = { .ctx = s, .http1 = on_page };
+	enum err e;
+	s->acceptor = acceptor_new(&both, &(struct acceptor_limits){ .max_undecided = 1000, .tls_threads = TLS_THREADS });
+	e = listen_all(s, &o->listen_client, o->listen_client_http.len ? grpc : both, em);
+	if (!e)
+		e = listen_all(s, &o->listen_client_http, http, em);
+	if (!e)
+		e = listen_all(s, &o->listen_metrics, pages, em);
+	if (!e)
+		acceptor_start(s->acceptor);
+	return e;
+}
+
 static enum err start_fronts(struct server *s, struct errmsg *em)
 {
 	const struct options *o = &s->options;
 	struct service_limits limits = { (uint32_t)o->max_txn_ops, (uint32_t)o->max_request_bytes };
-	struct acceptor_sinks sinks = { s, on_http2, on_http1 };
 	s->service = service_new(s->node, &limits);
 	s->grpc = grpc_front_new(&(struct grpc_front_config){
 		.queue = s->queue,
@@ -218,15 +259,10 @@ static enum err start_fronts(struct server *s, struct errmsg *em)
 		.request_timeout_ms = 10000,
 		.idle_timeout_ms = 120000,
 		.server_version = o->etcd_version,
+		.metrics = on_metrics,
+		.metrics_ctx = s,
 	});
-	s->acceptor = acceptor_new(&sinks, &(struct acceptor_limits){ .max_undecided = 1000 });
-	for (size_t i = 0; i < o->listen_client.len; i++) {
-		enum err e = acceptor_listen(s->acceptor, o->listen_client.urls[i], em);
-		if (e)
-			return e;
-	}
-	acceptor_start(s->acceptor);
-	return ERR_OK;
+	return start_acceptor(s, em);
 }
 
 static enum err start(struct server *s, struct errmsg *em)
@@ -238,11 +274,16 @@ static enum err start(struct server *s, struct errmsg *em)
 	if (e)
 		return e;
 	s->names = id;
+	e = transport_open(o, &s->transport, em);
+	if (e)
+		return e;
 	e = start_node(s, em);
 	if (e)
 		return e;
 	s->queue = rpc_queue_new(GRPC_THREADS, "grpc");
 	s->peers = peers_new(id.self, &pc, s->queue);
+	if (s->transport.peer)
+		peers_use_tls(s->peers, s->transport.peer);
 	e = peers_listen(s->peers, (const char *const *)o->listen_peer.urls, o->listen_peer.len, em);
 	if (e)
 		return e;
@@ -282,6 +323,7 @@ static void stop(struct server *s)
 	if (s->peers)
 		peers_free(s->peers);
 	rpc_queue_free(s->queue);
+	transport_close(&s->transport);
 	storage_close(s->storage);
 	state_deinit(&s->initial);
 	options_free(&s->options);

@@ -451,7 +451,10 @@ enum err acceptor_listen_tls(struct acceptor *a, const char *url, const struct a
 	ASSERT(!a->running);
 	struct url u;
 	bool is_tls = url_parse(url, &u) && url_is_tls(&u);
-	ASSERT(tls || !is_tls);
+	if (is_tls && !tls) {
+		errmsg_set(em, "cannot listen on '%s': there is no certificate for TLS", url);
+		return ERR_IO;
+	}
 	e = listen_on(url, fds, &len, em);
 	if (e)
 		return e;

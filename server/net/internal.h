@@ -17,9 +17,11 @@
 #include "outbox.h"
 #include "peers.h"
 #include "rpc/rpc.h"
+#include "tls_dial.h"
 
 #define PEERS_METHOD "/holdfast.internal.Peer/Stream"
 #define PEERS_MEMBER_KEY "holdfast-member"
+#define PEERS_CONNECT_MS 1000         /* TCP's handshake, TLS's and HTTP/2's */
 #define PEERS_KEEPALIVE_MS 3000         /* a stream that was silent so long is asked for a sign of life */
 #define PEERS_KEEPALIVE_TIMEOUT_MS 2000 /* which has to come within so long; also TCP's own bound for unacknowledged bytes */
 
@@ -29,10 +31,16 @@
 struct dial;
 struct in_request;
 
+/* Where to dial. */
+struct target {
+	char *text;                        /* in gRPC's form */
+	char *host, *port, *name;          /* under TLS: where to connect, and what the certificate must be for; NULL: plain */
+};
+
 struct link {
 	struct peers *peers;
 	member_id id;
-	char **targets; /* gRPC's form of the URLs */
+	struct target *targets;
 	size_t targets_len;
 
 	/* under mu */
@@ -55,6 +63,8 @@ struct peers {
 	member_id self;
 	char self_text[24]; /* decimal, for metadata */
 	struct peers_callbacks cb;
+	struct tls_context *tls;    /* NULL: no https:// */
+	struct tls_dialer *dialer;  /* NULL: the same */
 	struct acceptor *acceptor; /* NULL before peers_listen; its thread hands descriptors to `server` */
 	pthread_t thread;          /* the clock's */
 	bool running;              /* the owner's thread */

@@ -8,12 +8,14 @@
  *       └──────────the peer answered───────► OPEN      (dial->open)
  *
  *   (K1) each attempt has a channel of its own, so gRPC's back-off and its choice of connection never stand between us and the peer: the schedule
- *        is ours. What gRPC is left to decide is one thing, how long one connect may take.
+ *        is ours. What gRPC is left to decide is one thing, how long one connect may take; under TLS,
+ *        where we connect ourselves and hand it a plain socket, not even that.
  *   (K2) a stream is open when the peer's initial metadata is here and names a member: not a socket, a replica has answered.
  *   (K3) one SEND_MESSAGE is under way at most; its completion says that the stream takes more. What waits meanwhile goes in the next, together.
  *   (K4) lost is told when a stream broke and a round failed with somebody saying no. A process that dies has its sockets closed by the kernel and its port
  *        refuses, all within milliseconds; a peer that is slow or cut off refuses nothing, and is the business of Raft's timers. */
 #include <arpa/inet.h>
+#include <grpc/grpc_posix.h>
 #include <grpc/slice.h>
 #include <grpc/support/time.h>
 #include <stdio.h>
@@ -26,8 +28,7 @@
 #include "log/log.h"
 #include "url.h"
 
-#define CONNECT_MS 1000       /* TCP's handshake and HTTP/2's */
-#define REFUSED_WITHIN_MS 900 /* a connect that failed sooner did not run into CONNECT_MS: it was refused */
+#define REFUSED_WITHIN_MS 900 /* a connect that failed sooner did not run into PEERS_CONNECT_MS: it was refused */
 #define STEADY_MS 100         /* a stream that broke sooner is not dialled again at once, or two that disagree would spin */
 #define RETRY_MS 100
 #define RETRY_LATER_MS 300    /* after RETRIES_SOON rounds */
@@ -53,11 +54,24 @@ static void dial_start(struct link *l, uint64_t now);
 
 /* ---- links ---- */
 
+static char *copy(const char *s)
+{
+	return strcpy(mem_alloc(strlen(s) + 1), s);
+}
+
 static void add_target(struct link *l, const char *format, const char *host, const char *port)
 {
 	char text[320];
 	snprintf(text, sizeof(text), format, host, port);
-	l->targets[l->targets_len++] = strcpy(mem_alloc(strlen(text) + 1), text);
+	l->targets[l->targets_len++] = (struct target){ .text = copy(text) };
+}
+
+/* The resolver of the system knows all addresses of a name; a scope is of the address, not of who is there. */
+static void add_tls_target(struct link *l, const char *url, const struct url *u)
+{
+	struct target *t = &l->targets[l->targets_len++];
+	*t = (struct target){ copy(url), copy(u->host), copy(u->port), copy(u->host) };
+	t->name[strcspn(t->name, "%")] = '\0';
 }
 
 /* An IPv6 address without its scope. */
@@ -89,7 +103,11 @@ static bool add_targets(struct link *l, const char *text)
 	struct in_addr probe;
 	if (!url_parse(text, &u) || !url_is_dialable(&u))
 		return false;
-	if (url_is_unix(&u)) {
+	if (url_is_tls(&u)) {
+		if (!l->peers->tls || url_is_unix(&u))
+			return false;
+		add_tls_target(l, text, &u);
+	} else if (url_is_unix(&u)) {
 		add_target(l, "unix:%s%s", u.path, "");
 	} else if (strcmp(u.host, "localhost") == 0) {
 		add_target(l, "ipv4:%s:%s", "127.0.0.1", u.port);
@@ -121,7 +139,7 @@ bool link_same_targets(const struct link *a, const struct link *b)
 {
 	bool same = a->targets_len == b->targets_len;
 	for (size_t i = 0; same && i < a->targets_len; i++)
-		same = strcmp(a->targets[i], b->targets[i]) == 0;
+		same = strcmp(a->targets[i].text, b->targets[i].text) == 0;
 	return same;
 }
 
@@ -129,8 +147,13 @@ void link_free(struct link *l)
 {
 	ASSERT(!l->dial);
 	outbox_deinit(&l->outbox);
-	while (l->targets_len)
-		free(l->targets[--l->targets_len]);
+	while (l->targets_len) {
+		struct target *t = &l->targets[--l->targets_len];
+		free(t->text);
+		free(t->host);
+		free(t->port);
+		free(t->name);
+	}
 	free(l->targets);
 	free(l);
 }
@@ -146,7 +169,7 @@ static void tell_lost(struct link *l)
 {
 	struct peers *p = l->peers;
 	l->had_out = l->had_in = false;
-	log_warn("lost a peer, trying to reach it", LOG_ID("member", l->id), LOG_STR("address", l->targets[l->target]));
+	log_warn("lost a peer, trying to reach it", LOG_ID("member", l->id), LOG_STR("address", l->targets[l->target].text));
 	if (!p->ending)
 		p->cb.lost(p->cb.ctx, l->id);
 }
@@ -155,7 +178,7 @@ static void tell_lost(struct link *l)
 static void round_failed(struct link *l, uint64_t now)
 {
 	if (l->failed++ == RETRIES_SOON)
-		log_warn("cannot reach a peer, still trying", LOG_ID("member", l->id), LOG_STR("address", l->targets[l->target]),
+		log_warn("cannot reach a peer, still trying", LOG_ID("member", l->id), LOG_STR("address", l->targets[l->target].text),
 			 LOG_STR("cause", l->refused ? "refused" : "no answer"));
 	if (l->refused && (l->had_out || (l->had_in && !peers_in_has(l->peers, l->id))))
 		tell_lost(l);
@@ -199,7 +222,7 @@ static void link_up(struct link *l, uint64_t now)
 	l->dial->opened_ms = now;
 	l->had_out = true;
 	l->failed = 0;
-	log_info("connected to a peer", LOG_ID("member", l->id), LOG_STR("address", l->targets[l->target]));
+	log_info("connected to a peer", LOG_ID("member", l->id), LOG_STR("address", l->targets[l->target].text));
 	pthread_mutex_lock(&l->peers->mu);
 	l->open = true;
 	pthread_mutex_unlock(&l->peers->mu);
@@ -311,12 +334,12 @@ static grpc_arg arg(char *key, int value)
 }
 
 /* Proxies, service configurations from the DNS and retries are for other worlds; each would cost time or buffer what we send. */
-static grpc_channel *channel_new(const struct peers *p, const char *target)
+static grpc_channel *channel_new(const struct peers *p, const struct target *t)
 {
 	grpc_arg args[] = {
 		arg(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1),
 		arg(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100),
-		arg(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, CONNECT_MS), /* in truth the connect's time-out */
+		arg(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, PEERS_CONNECT_MS), /* in truth the connect's time-out */
 		arg(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 300),
 		arg(GRPC_ARG_KEEPALIVE_TIME_MS, PEERS_KEEPALIVE_MS),
 		arg(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, PEERS_KEEPALIVE_TIMEOUT_MS),
@@ -328,7 +351,13 @@ static grpc_channel *channel_new(const struct peers *p, const char *target)
 		arg(GRPC_ARG_MAX_CHANNEL_TRACE_EVENT_MEMORY_PER_NODE, 0),
 	};
 	grpc_channel_args all = { .num_args = sizeof(args) / sizeof(args[0]), .args = args };
-	return grpc_channel_create(target, p->channel_creds, &all);
+	int fd;
+	if (!t->host)
+		return grpc_channel_create(t->text, p->channel_creds, &all);
+	fd = tls_dialer_dial(p->dialer, t->host, t->port, t->name);
+	if (fd < 0)
+		return grpc_lame_client_channel_create(t->text, GRPC_STATUS_UNAVAILABLE, "no descriptors");
+	return grpc_channel_create_from_fd(t->text, fd, p->channel_creds, &all);
 }
 
 static void dial_start(struct link *l, uint64_t now)
@@ -350,7 +379,7 @@ static void dial_start(struct link *l, uint64_t now)
 	d->details = grpc_empty_slice();
 	grpc_metadata_array_init(&d->initial);
 	grpc_metadata_array_init(&d->trailing);
-	d->channel = channel_new(p, l->targets[l->target]);
+	d->channel = channel_new(p, &l->targets[l->target]);
 	d->call = grpc_channel_create_call(d->channel, NULL, GRPC_PROPAGATE_DEFAULTS, p->cq, rpc_slice_static(PEERS_METHOD), NULL,
 					   gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
 	ASSERT(d->call);

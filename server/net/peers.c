@@ -167,6 +167,13 @@ struct peers *peers_new(member_id self, const struct peers_callbacks *cb, struct
 	return p;
 }
 
+void peers_use_tls(struct peers *p, struct tls_context *tls)
+{
+	ASSERT(!p->acceptor && !p->tls);
+	p->tls = tls;
+	p->dialer = tls_dialer_new(tls, PEERS_CONNECT_MS);
+}
+
 enum err peers_listen(struct peers *p, const char *const *urls, size_t len, struct errmsg *em)
 {
 	struct acceptor_sinks sinks = { .ctx = p, .http2 = peers_in_adopt };
@@ -174,7 +181,7 @@ enum err peers_listen(struct peers *p, const char *const *urls, size_t len, stru
 	ASSERT(!p->acceptor);
 	p->acceptor = acceptor_new(&sinks, &limits);
 	for (size_t i = 0; i < len; i++) {
-		enum err e = acceptor_listen(p->acceptor, urls[i], em);
+		enum err e = acceptor_listen_tls(p->acceptor, urls[i], NULL, p->tls, em);
 		if (e)
 			return e;
 	}
@@ -221,6 +228,7 @@ void peers_free(struct peers *p)
 		pthread_mutex_unlock(&left_behind_mu);
 		return;
 	}
+	tls_dialer_free(p->dialer);
 	peers_in_free(p);
 	ASSERT(list_empty(&p->links) && list_empty(&p->removed));
 	grpc_call_unref(p->wake_call);

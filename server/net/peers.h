@@ -16,6 +16,7 @@ struct peers;
 
 #define PEERS_MAX 32 /* links; above it peers_set leaves the rest out and logs it */
 
+struct tls_context;
 struct peers_callbacks {
 	void *ctx;
 	/* Any thread. bytes borrowed. Returns false when the node's queue is full (the message is dropped). */
@@ -26,7 +27,7 @@ struct peers_callbacks {
 
 struct peer_address {
 	member_id id;
-	const char *const *urls; /* http://host:port or unix://path; tried in turn */
+	const char *const *urls; /* http://host:port, https://host:port (see peers_use_tls) or unix://path; tried in turn */
 	size_t urls_len;
 };
 
@@ -34,6 +35,8 @@ struct peer_address {
 /* queue: borrowed; to be stopped after peers_stop and before peers_free. NULL: one of its own. */
 struct rpc_queue;
 struct peers *peers_new(member_id self, const struct peers_callbacks *cb, struct rpc_queue *queue);
+/* For https:// URLs, both ways. Before peers_listen and peers_set; borrowed until after peers_free. */
+void peers_use_tls(struct peers *p, struct tls_context *tls);
 /* Listens for peers on these URLs; once. ERR_IO with em: which address and why. */
 enum err peers_listen(struct peers *p, const char *const *urls, size_t len, struct errmsg *em);
 uint16_t peers_port(const struct peers *p, size_t i); /* as acceptor_port: for tests that listen on port 0 */

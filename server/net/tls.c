@@ -31,6 +31,7 @@ struct look {
 };
 
 struct tls_context {
+	atomic_uint refs;
 	struct tls_config config; /* (T3); its texts are our own */
 	struct buf suites_12, suites_13;
 
@@ -301,6 +302,7 @@ static void free_config(struct tls_config *c)
 struct tls_context *tls_context_new(const struct tls_config *config, struct errmsg *em)
 {
 	struct tls_context *t = mem_zalloc(sizeof(*t));
+	atomic_init(&t->refs, 1);
 	copy_config(&t->config, config);
 	pthread_mutex_init(&t->mu, NULL);
 	look_again(t);
@@ -319,9 +321,15 @@ fail:
 	return NULL;
 }
 
+struct tls_context *tls_context_ref(struct tls_context *t)
+{
+	atomic_fetch_add(&t->refs, 1);
+	return t;
+}
+
 void tls_context_free(struct tls_context *t)
 {
-	if (!t)
+	if (!t || atomic_fetch_sub(&t->refs, 1) != 1)
 		return;
 	SSL_CTX_free(t->server);
 	SSL_CTX_free(t->client);

@@ -42,7 +42,8 @@ struct tls_context;
 
 /* Copies the config. NULL, with em: the files are missing or bad. */
 struct tls_context *tls_context_new(const struct tls_config *config, struct errmsg *em);
-void tls_context_free(struct tls_context *t); /* NULL is fine; no handshake may begin any more, those under way and connections may go on */
+struct tls_context *tls_context_ref(struct tls_context *t);
+void tls_context_free(struct tls_context *t); /* gives a reference back; NULL is fine */
 
 /* The server's side of a connection that is about to begin; speaks: TLS_HTTP1 | TLS_HTTP2. Never NULL. Any thread. */
 SSL *tls_server_side(struct tls_context *t, unsigned speaks);
