@@ -118,15 +118,17 @@ def stubs(build=None):
 
 
 class Replica:
-    def __init__(self, cell, number):
+    def __init__(self, cell, number, host="127.0.0.1"):
         self.cell = cell
         self.number = number
         self.name = f"r{number}"
+        self.host = host
+        self.inside = []  # what its command begins with, such as a way into a network namespace or an environment
         self.client_port = free_port()
         self.peer_port = free_port()
-        self.endpoint = f"127.0.0.1:{self.client_port}"
+        self.endpoint = f"{host}:{self.client_port}"
         self.url = f"http://{self.endpoint}"
-        self.peer_url = f"http://127.0.0.1:{self.peer_port}"
+        self.peer_url = f"http://{host}:{self.peer_port}"
         self.data_dir = cell.dir / self.name
         self.log_path = cell.dir / f"{self.name}.log"
         self.process = None
@@ -136,9 +138,9 @@ class Replica:
         cluster = ",".join(f"{r.name}={r.peer_url}" for r in self.cell.replicas)
         with open(self.log_path, "ab") as log:
             self.process = spawn([
-                self.cell.server, "--name", self.name, "--data-dir", self.data_dir,
+                *self.inside, self.cell.server, "--name", self.name, "--data-dir", self.data_dir,
                 "--listen-client-urls", self.url, "--advertise-client-urls", self.url,
-                "--listen-peer-urls", f"http://127.0.0.1:{self.peer_port}", "--initial-advertise-peer-urls", self.peer_url,
+                "--listen-peer-urls", f"http://{self.host}:{self.peer_port}", "--initial-advertise-peer-urls", self.peer_url,
                 "--initial-cluster", cluster, "--initial-cluster-token", self.cell.token,
                 "--initial-cluster-state", "new", *self.cell.flags], stdout=log, stderr=log, stdin=subprocess.DEVNULL)
 
