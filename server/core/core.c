@@ -229,6 +229,7 @@ static void tick(struct core *c)
 	raft_tick(c->raft, c->now);
 	role_sync(c);
 	role_tick(c);
+	stall_tick(c);
 	calls_expire(c);
 	waiters_renew(c);
 	read_resend(c);
@@ -253,6 +254,7 @@ void core_step(struct core *c, const struct core_event *e)
 	case EVENT_PEER_LOST: raft_peer_lost(c->raft, e->member, c->now); break;
 	case EVENT_TRANSFER: raft_transfer(c->raft, e->member); break;
 	case EVENT_DISK_DONE:
+		stall_done(c, e->seq);
 		raft_persisted(c->raft, e->seq, c->now);
 		snapshot_receive_tick(c);
 		break;
@@ -281,6 +283,7 @@ static void take_write(struct core *c, struct raft_ready *ready)
 		return;
 	}
 	w->seq = ready->write_seq;
+	stall_handed(c, w->seq);
 	w->hard_changed = ready->hard_changed;
 	w->hard = ready->hard;
 	w->truncate_from = ready->truncate_from;

@@ -329,6 +329,10 @@ struct core {
 	bool was_ready;
 	enum core_fatal fatal;
 	bool disk_low;
+	struct {
+		uint64_t handed, done; /* the newest write given out, and durable */
+		time_ms since;         /* by core_clock: of the last completion, or of the first write that waits */
+	} disk;
 
 	struct calls calls;
 	struct proposer proposer;
@@ -498,6 +502,11 @@ void role_sync(struct core *c);
 void role_tick(struct core *c);
 void publish_tick(struct core *c);
 void publish_applied(struct core *c);
+
+/* stall.c */
+void stall_handed(struct core *c, uint64_t seq);
+void stall_done(struct core *c, uint64_t seq);
+void stall_tick(struct core *c);
 
 /* stream.c */
 void streams_init(struct core *c);

@@ -58,7 +58,7 @@ struct mini_node {
 	struct core *core;
 	member_id id;
 	uint64_t boot, data_dir_id;
-	bool paused, isolated, dead;
+	bool paused, isolated, dead, stalled;
 	time_ms ticked_at;
 	enum core_fatal fatal;
 	/* the disk */
@@ -354,6 +354,8 @@ static bool disk_events(struct mini_cell *m, size_t i)
 	struct mini_node *n = &m->nodes[i];
 	bool any = false;
 
+	if (n->stalled)
+		return false;
 	LIST_FOR_EACH_SAFE(l, next, &n->writes) {
 		struct mini_write *w = CONTAINER_OF(l, struct mini_write, link);
 
@@ -761,6 +763,11 @@ void mini_pause(struct mini_cell *m, size_t i, bool on)
 	if (n->paused && !on && gap > 500)
 		step(m, i, (struct core_event){ .kind = EVENT_GAP, .gap_ms = gap });
 	n->paused = on;
+}
+
+void mini_stall(struct mini_cell *m, size_t i, bool on)
+{
+	m->nodes[i].stalled = on;
 }
 
 void mini_space(struct mini_cell *m, size_t i, bool low)

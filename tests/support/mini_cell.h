@@ -49,6 +49,7 @@ void mini_wipe(struct mini_cell *m, size_t i);    /* while it is down: a new, em
 void mini_isolate(struct mini_cell *m, size_t i, bool on); /* no message gets in or out */
 void mini_cut(struct mini_cell *m, size_t from, size_t to, bool on); /* one direction */
 void mini_pause(struct mini_cell *m, size_t i, bool on);   /* stopped as by SIGSTOP; going on, it is told of the gap */
+void mini_stall(struct mini_cell *m, size_t i, bool on);   /* its disk completes nothing; what was given to it is done once it goes on */
 void mini_space(struct mini_cell *m, size_t i, bool low);
 /* From now on: each message is lost, or doubled and late, with that chance (a million: always). */
 void mini_loss(struct mini_cell *m, uint32_t lost_per_million, uint32_t doubled_per_million);

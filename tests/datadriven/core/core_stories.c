@@ -10,7 +10,8 @@
  *   lock WHO LABEL NAME LEASE [shared] [try | wait=MS] | cancel WHO LABEL
  *                                      asked; answered whenever it is. Lease 0: one of its own
  *   once SESSION REQUEST COMMAND...    the same, named by session and request ID: a write tells the revision of its answer
- *   crash WHO | restart WHO | cut WHO | join WHO | pause WHO | resume WHO
+ *   crash WHO | restart WHO | cut WHO | join WHO | pause WHO | resume WHO | stall WHO | write WHO (its disk)
+ *   leads                              who does
  *   queue NAME | leases                the lock, and the leases, as the leader's state has them */
 #include <stdio.h>
 #include <stdlib.h>
@@ -180,6 +181,18 @@ static void leases(struct story *s)
 	buf_printf(&s->out, "\n");
 }
 
+static void leads(struct story *s)
+{
+	static const char *const names[NAMED] = { "leader", "first", "second" };
+	size_t now = mini_leader(s->m);
+
+	for (size_t i = 0; i < NAMED; i++)
+		if (s->named[i] == now && now < s->replicas)
+			buf_printf(&s->out, "%s leads\n", names[i]);
+	if (now >= s->replicas)
+		buf_printf(&s->out, "nobody leads\n");
+}
+
 /* ---- commands ---- */
 
 static long long number(const char *word)
@@ -240,6 +253,8 @@ static bool client_command(struct story *s, char **w, size_t n)
 		mini_cancel(s->m, replica(s, w[1]), label_of(s, w[2])->tag);
 	else if (strcmp(w[0], "queue") == 0)
 		queue(s, w[1]);
+	else if (strcmp(w[0], "leads") == 0)
+		leads(s);
 	else if (strcmp(w[0], "leases") == 0)
 		leases(s);
 	else
@@ -261,6 +276,10 @@ static bool mishap_command(struct story *s, char **w)
 		mini_pause(s->m, replica(s, w[1]), true);
 	else if (strcmp(w[0], "resume") == 0)
 		mini_pause(s->m, replica(s, w[1]), false);
+	else if (strcmp(w[0], "stall") == 0)
+		mini_stall(s->m, replica(s, w[1]), true);
+	else if (strcmp(w[0], "write") == 0)
+		mini_stall(s->m, replica(s, w[1]), false);
 	else
 		return false;
 	return true;
