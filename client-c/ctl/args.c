@@ -18,7 +18,11 @@ struct row {
 
 #define AT(field) offsetof(struct args, field)
 static const struct row rows[FLAG_COUNT] = {
-	[FLAG_ENDPOINTS] = { { "endpoints", '\0', "HOST:PORT,...", NULL, "the replicas; tried in turn (default $HOLDFAST_ENDPOINTS or 127.0.0.1:2379)" }, KIND_TEXT, AT(endpoints), 0, 0 },
+	[FLAG_ENDPOINTS] = { { "endpoints", '\0', "HOST:PORT,...", NULL, "the replicas, with https:// before it under TLS; tried in turn (default $HOLDFAST_ENDPOINTS or 127.0.0.1:2379)" }, KIND_TEXT, AT(endpoints), 0, 0 },
+	[FLAG_CACERT] = { { "cacert", '\0', "FILE", NULL, "CAs that may vouch for the replicas (default $HOLDFAST_CACERT or the system's)" }, KIND_TEXT, AT(cacert), 0, 0 },
+	[FLAG_CERT] = { { "cert", '\0', "FILE", NULL, "our certificate, for replicas that ask for one (default $HOLDFAST_CERT)" }, KIND_TEXT, AT(cert), 0, 0 },
+	[FLAG_KEY] = { { "key", '\0', "FILE", NULL, "its key (default $HOLDFAST_KEY)" }, KIND_TEXT, AT(key), 0, 0 },
+	[FLAG_SKIP_VERIFY] = { { "insecure-skip-tls-verify", '\0', NULL, NULL, "believe whoever answers: for tests" }, KIND_BOOL, AT(insecure_skip_tls_verify), 0, 0 },
 	[FLAG_OUTPUT] = { { "output", 'o', "FORMAT", "simple table json fields", "simple, table, json or fields (default simple)" }, KIND_CHOICE, AT(output), 0, 0 },
 	[FLAG_HEX] = { { "hex", '\0', NULL, NULL, "keys and values are given and printed in hexadecimal" }, KIND_BOOL, AT(hex), 0, 0 },
 	[FLAG_TIMEOUT] = { { "timeout", '\0', "TIME", NULL, "how long to try, over all replicas (default 10s)" }, KIND_DURATION, AT(timeout_ms), 1, 0 },
@@ -302,25 +306,29 @@ static bool is_host_port(const char *e)
 	return e[0] == '[' ? host > 2 && e[host - 1] == ']' : memchr(e, ':', host) == NULL && !strpbrk(e, "[]");
 }
 
-/* HOST:PORT of what may have a scheme before it and a slash after it; NULL: it is neither. */
-static char *endpoint_of(const char *text, size_t len, struct errmsg *em)
+/* Of what may have a scheme before it and a slash after it; NULL: it is neither. */
+static char *endpoint_of(const char *text, size_t len, bool tls, struct errmsg *em)
 {
-	static const char plain[] = "http://", tls[] = "https://";
+	static const char plain[] = "http://", secure[] = "https://";
 	char *e;
-	if (len >= strlen(tls) && memcmp(text, tls, strlen(tls)) == 0) {
-		errmsg_set(em, "'%.*s': TLS is not supported", (int)len, text);
-		return NULL;
-	}
-	if (len >= strlen(plain) && memcmp(text, plain, strlen(plain)) == 0) {
+	size_t before;
+	if (len >= strlen(secure) && memcmp(text, secure, strlen(secure)) == 0) {
+		tls = true;
+		text += strlen(secure);
+		len -= strlen(secure);
+	} else if (len >= strlen(plain) && memcmp(text, plain, strlen(plain)) == 0) {
+		tls = false;
 		text += strlen(plain);
 		len -= strlen(plain);
 	}
 	while (len > 0 && text[len - 1] == '/')
 		len--;
-	e = mem_zalloc(len + 1);
-	memcpy(e, text, len);
-	if (!is_host_port(e)) {
-		errmsg_set(em, "'%s' is not of the form HOST:PORT", e);
+	before = tls ? strlen(secure) : 0;
+	e = mem_zalloc(before + len + 1);
+	memcpy(e, secure, before);
+	memcpy(e + before, text, len);
+	if (!is_host_port(e + before)) {
+		errmsg_set(em, "'%s' is not of the form HOST:PORT", e + before);
 		free(e);
 		return NULL;
 	}
@@ -336,12 +344,12 @@ static bool is_known(char *endpoints[ENDPOINTS_MAX], int len, const char *e)
 	return false;
 }
 
-bool args_endpoints(const char *list, char *ret[ENDPOINTS_MAX], int *ret_len, struct errmsg *em)
+bool args_endpoints(const char *list, bool tls, char *ret[ENDPOINTS_MAX], int *ret_len, struct errmsg *em)
 {
 	int len = 0;
 	for (const char *at = list; *at;) {
 		size_t n = strcspn(at, ",");
-		char *e = n ? endpoint_of(at, n, em) : NULL;
+		char *e = n ? endpoint_of(at, n, tls, em) : NULL;
 		if (n && !e)
 			goto fail;
 		at += n + (at[n] == ',');

@@ -16,7 +16,7 @@ enum output { OUTPUT_SIMPLE, OUTPUT_TABLE, OUTPUT_JSON, OUTPUT_FIELDS };
 
 enum flag_id {
 	/* of every command */
-	FLAG_ENDPOINTS, FLAG_OUTPUT, FLAG_HEX, FLAG_TIMEOUT, FLAG_HELP,
+	FLAG_ENDPOINTS, FLAG_CACERT, FLAG_CERT, FLAG_KEY, FLAG_SKIP_VERIFY, FLAG_OUTPUT, FLAG_HEX, FLAG_TIMEOUT, FLAG_HELP,
 	/* of some */
 	FLAG_SHARED, FLAG_TRY, FLAG_WAIT, FLAG_TTL, FLAG_OBSERVE,
 	FLAG_PREFIX, FLAG_FROM_KEY, FLAG_LIMIT, FLAG_REV, FLAG_SORT, FLAG_ORDER, FLAG_KEYS_ONLY, FLAG_VALUES_ONLY, FLAG_COUNT_ONLY, FLAG_LOCAL,
@@ -35,6 +35,8 @@ struct args {
 	uint64_t given[2];           /* bits by flag_id; see args_given */
 
 	const char *endpoints;       /* as given; args_endpoint takes it apart */
+	const char *cacert, *cert, *key; /* files; NULL: none */
+	bool insecure_skip_tls_verify;
 	int64_t output;              /* enum output */
 	bool hex;
 	uint64_t timeout_ms;
@@ -78,8 +80,9 @@ void args_init(struct args *a, const char *environment_endpoints); /* NULL: the 
 /* Reads argv[1..]. False: em has what is wrong in one line; a->command is set when that much was understood. */
 bool args_parse(struct args *a, int argc, char **argv, struct errmsg *em);
 bool args_given(const struct args *a, enum flag_id id);
-/* The endpoints as HOST:PORT, without a scheme; in order, without repetitions. False: em has why. Free each. */
-bool args_endpoints(const char *list, char *ret[ENDPOINTS_MAX], int *ret_len, struct errmsg *em);
+/* The endpoints as HOST:PORT, or https://HOST:PORT under TLS; in order, without repetitions. tls: those without a scheme are under TLS. False: em has why. Free
+ * each. */
+bool args_endpoints(const char *list, bool tls, char *ret[ENDPOINTS_MAX], int *ret_len, struct errmsg *em);
 void endpoints_free(char *endpoints[ENDPOINTS_MAX], int len);
 
 /* The command whose name `words` begin with, and how many words that is; NULL: none. *ret_group: the first word is that of a group ("lease"). */

@@ -142,7 +142,7 @@ static int use_cluster(struct ctl *c)
 	buf_append_byte(&urls, 0);
 	endpoints_free(c->endpoints, c->endpoints_len);
 	c->endpoints_len = 0;
-	if (!args_endpoints((const char *)urls.ptr, c->endpoints, &c->endpoints_len, &em)) {
+	if (!args_endpoints((const char *)urls.ptr, false, c->endpoints, &c->endpoints_len, &em)) {
 		ctl_error("the members' client URLs: %s", em.text);
 		code = EXIT_FAILED;
 	} else if (!link_renew(c->link, c->endpoints, c->endpoints_len)) {

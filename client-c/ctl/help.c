@@ -219,6 +219,7 @@ void help_man(void)
 	       ".SH EXIT CODES\n");
 	roff_exit_codes();
 	printf(".SH ENVIRONMENT\n.TP\n\\fBHOLDFAST_ENDPOINTS\\fR\nThe endpoints, when \\-\\-endpoints is not given.\n"
+	       ".TP\n\\fBHOLDFAST_CACERT\\fR, \\fBHOLDFAST_CERT\\fR, \\fBHOLDFAST_KEY\\fR\nFiles for TLS, when \\-\\-cacert, \\-\\-cert and \\-\\-key are not given.\n"
 	       ".TP\n\\fBHOLDFAST_LOCK\\fR, \\fBHOLDFAST_ELECTION\\fR, \\fBHOLDFAST_TOKEN\\fR, \\fBHOLDFAST_LEASE\\fR\nSet for the COMMAND of lock and elect.\n");
 }
 

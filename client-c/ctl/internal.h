@@ -19,6 +19,7 @@ struct endpoint {
 
 struct link {
 	grpc_completion_queue *cq;
+	grpc_channel_credentials *plain, *tls;
 	grpc_channel *wake_channel;
 	grpc_call *wake_call;      /* never sent: an empty batch on it posts a tag */
 	struct rpc_tag wake_tag;

@@ -52,7 +52,7 @@ static grpc_arg int_arg(const char *key, int value)
 	return (grpc_arg){ .type = GRPC_ARG_INTEGER, .key = (char *)(uintptr_t)key, .value.integer = value };
 }
 
-static grpc_channel *channel_to(const char *address)
+static grpc_channel *channel_to(const struct link *l, const char *address)
 {
 	grpc_arg list[] = {
 		int_arg(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, MESSAGE_MAX),
@@ -67,10 +67,8 @@ static grpc_channel *channel_to(const char *address)
 		int_arg(GRPC_ARG_ENABLE_HTTP_PROXY, 0),
 	};
 	grpc_channel_args args = { sizeof(list) / sizeof(list[0]), list };
-	grpc_channel_credentials *creds = grpc_insecure_credentials_create();
-	grpc_channel *ch = grpc_channel_create(address, creds, &args);
-	grpc_channel_credentials_release(creds);
-	return ch;
+	bool tls = strncmp(address, "https://", 8) == 0;
+	return grpc_channel_create(tls ? address + 8 : address, tls ? l->tls : l->plain, &args);
 }
 
 static grpc_connectivity_state state_of(const struct endpoint *e)
@@ -203,7 +201,7 @@ static void endpoints_init(struct link *l, char *const *endpoints, int len)
 		snprintf(e->address, sizeof(e->address), "%s", endpoints[i]);
 		e->link = l;
 		e->watch_tag.fn = on_watch;
-		e->channel = channel_to(e->address);
+		e->channel = channel_to(l, e->address);
 	}
 }
 
@@ -221,11 +219,19 @@ static bool endpoints_end(struct link *l)
 	return l->live == 0;
 }
 
-struct link *link_new(char *const *endpoints, int len)
+struct link *link_new(char *const *endpoints, int len, const struct security *security)
 {
 	struct link *l = mem_zalloc(sizeof(*l));
 	l->wake_tag.fn = on_wake;
 	grpc_init();
+	l->plain = grpc_insecure_credentials_create();
+	l->tls = security_credentials(security);
+	if (!l->tls) {
+		grpc_channel_credentials_release(l->plain);
+		free(l);
+		grpc_shutdown_blocking();
+		return NULL;
+	}
 	l->cq = grpc_completion_queue_create_for_next(NULL);
 	l->wake_channel = grpc_lame_client_channel_create("wake", GRPC_STATUS_UNAVAILABLE, "never sent");
 	l->wake_call = grpc_channel_create_call(l->wake_channel, NULL, GRPC_PROPAGATE_DEFAULTS, l->cq, rpc_slice_static("/wake"), NULL,
@@ -261,6 +267,8 @@ void link_free(struct link *l)
 	while (rpc_run(l->cq, rpc_in_ms(END_PATIENCE_MS)) == RPC_RAN)
 		;
 	grpc_completion_queue_destroy(l->cq);
+	grpc_channel_credentials_release(l->plain);
+	grpc_channel_credentials_release(l->tls);
 	free(l);
 	grpc_shutdown_blocking();
 }
@@ -280,7 +288,7 @@ static void why_end(void *owner, int code, const char *text, struct slice detail
 	/* The cause comes last, after what tried what. */
 	for (const char *p = text; (p = strstr(p, ": ")); p += 2)
 		last = p + 2;
-	snprintf(w->ret, 200, "%s", last);
+	snprintf(w->ret, 200, "%s", *last ? last : "no connection, and no reason was given");
 	w->over = true;
 }
 

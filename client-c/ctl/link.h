@@ -9,6 +9,7 @@
 #include "args.h"
 #include "methods.h"
 #include "rpc/rpc.h"
+#include "security.h"
 
 struct link;
 struct endpoint;
@@ -19,8 +20,8 @@ struct call;
 /* A clock that goes on while the machine sleeps, as leases do. */
 uint64_t now_ms(void);
 
-/* The endpoints are copied. Signals are blocked by now (signals.h). */
-struct link *link_new(char *const *endpoints, int len);
+/* The endpoints (see args_endpoints) are copied. Signals are blocked by now (signals.h). NULL: gRPC refuses the certificate or its key. */
+struct link *link_new(char *const *endpoints, int len, const struct security *security);
 /* Other endpoints instead; no call is under way. False: the old connections do not end. */
 bool link_renew(struct link *l, char *const *endpoints, int len);
 /* Cancels what is under way. What a replica that stands still keeps open is left to the end of the process. */

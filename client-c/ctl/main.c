@@ -28,12 +28,16 @@ static void say_nothing(gpr_log_func_args *args)
 	(void)args;
 }
 
-static int run(struct ctl *c)
+static int run(struct ctl *c, const struct security *security)
 {
 	int code;
 	gpr_set_log_function(say_nothing);
 	signals_block();
-	c->link = link_new(c->endpoints, c->endpoints_len);
+	c->link = link_new(c->endpoints, c->endpoints_len, security);
+	if (!c->link) {
+		ctl_error("--cert: not a certificate with its key, or not one that can be used");
+		return EXIT_USAGE;
+	}
 	signals_start(link_wake, c->link);
 	code = c->args.command->function(c);
 	if (!out_flush() && code == EXIT_DONE)
@@ -57,14 +61,24 @@ static bool hidden(int argc, char **argv)
 	return false;
 }
 
+static const char *from_environment(const char *name)
+{
+	const char *value = getenv(name);
+	return value && *value ? value : NULL;
+}
+
 int main(int argc, char **argv)
 {
 	struct ctl c = { .link = NULL };
+	struct security security = { .roots = NULL };
 	struct errmsg em = { .text = "" };
 	int code;
 	if (hidden(argc, argv))
 		return EXIT_DONE;
 	args_init(&c.args, getenv("HOLDFAST_ENDPOINTS"));
+	c.args.cacert = from_environment("HOLDFAST_CACERT");
+	c.args.cert = from_environment("HOLDFAST_CERT");
+	c.args.key = from_environment("HOLDFAST_KEY");
 	if (!args_parse(&c.args, argc, argv, &em)) {
 		ctl_error("%s", em.text);
 		return EXIT_USAGE;
@@ -76,11 +90,17 @@ int main(int argc, char **argv)
 		code = c.args.command->function(&c);
 		return out_flush() ? code : out_failed();
 	}
-	if (!args_endpoints(c.args.endpoints, c.endpoints, &c.endpoints_len, &em)) {
+	if (!args_endpoints(c.args.endpoints, security_asked(&c.args), c.endpoints, &c.endpoints_len, &em)) {
 		ctl_error("--endpoints: %s", em.text);
 		return EXIT_USAGE;
 	}
-	code = run(&c);
+	if (!security_load(&c.args, &security, &em)) {
+		ctl_error("%s", em.text);
+		endpoints_free(c.endpoints, c.endpoints_len);
+		return EXIT_USAGE;
+	}
+	code = run(&c, &security);
+	security_clear(&security);
 	endpoints_free(c.endpoints, c.endpoints_len);
 	return code;
 }

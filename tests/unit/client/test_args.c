@@ -164,7 +164,7 @@ static const struct {
 } endpoints[] = {
 	{ "a:1", "a:1" }, { "a:1,b:2", "a:1 b:2" }, { "a:1,a:1,", "a:1" }, { "http://a:1/,b:2", "a:1 b:2" }, { "127.0.0.1:2379", "127.0.0.1:2379" },
 	{ "[::1]:2379", "[::1]:2379" }, { "", NULL }, { ",", NULL }, { "a", NULL }, { "a:", NULL }, { ":1", NULL }, { "a:x", NULL }, { "a:0", NULL }, { "a:65536", NULL },
-	{ "::1:2379", NULL }, { "[::1]", NULL }, { "[]:1", NULL }, { "https://a:1", NULL }, { "a:1/x", NULL }, { "a b:1", NULL }, { "a:1,b", NULL },
+	{ "::1:2379", NULL }, { "[::1]", NULL }, { "[]:1", NULL }, { "https://a:1", "https://a:1" }, { "https://", NULL }, { "https://a", NULL }, { "https://a:1,a:1", "https://a:1 a:1" }, { "a:1/x", NULL }, { "a b:1", NULL }, { "a:1,b", NULL },
 };
 
 START_TEST(args__endpoints)
@@ -172,7 +172,7 @@ START_TEST(args__endpoints)
 	char *list[ENDPOINTS_MAX], all[200] = "";
 	struct errmsg em;
 	int len = 0;
-	bool ok = args_endpoints(endpoints[_i].list, list, &len, &em);
+	bool ok = args_endpoints(endpoints[_i].list, false, list, &len, &em);
 	ck_assert_msg(ok == (endpoints[_i].want != NULL), "'%s'", endpoints[_i].list);
 	for (int i = 0; ok && i < len; i++)
 		snprintf(all + strlen(all), sizeof(all) - strlen(all), "%s%s", i ? " " : "", list[i]);
@@ -183,6 +183,20 @@ START_TEST(args__endpoints)
 }
 END_TEST
 
+START_TEST(args__endpoints_without_a_scheme_are_as_the_flags_say)
+{
+	char *list[ENDPOINTS_MAX];
+	struct errmsg em;
+	int len = 0;
+	ck_assert(args_endpoints("a:1,http://b:2/,https://c:3,https://a:1/", true, list, &len, &em));
+	ck_assert_int_eq(len, 3);
+	ck_assert_str_eq(list[0], "https://a:1");
+	ck_assert_str_eq(list[1], "b:2");
+	ck_assert_str_eq(list[2], "https://c:3");
+	endpoints_free(list, len);
+}
+END_TEST
+
 START_TEST(args__endpoints_are_bounded)
 {
 	char *list[ENDPOINTS_MAX], text[1000] = "";
@@ -190,7 +204,7 @@ START_TEST(args__endpoints_are_bounded)
 	int len;
 	for (int i = 0; i < ENDPOINTS_MAX + 1; i++)
 		snprintf(text + strlen(text), sizeof(text) - strlen(text), "h:%d,", i + 1);
-	ck_assert(!args_endpoints(text, list, &len, &em));
+	ck_assert(!args_endpoints(text, false, list, &len, &em));
 	ck_assert(strstr(em.text, "more than 32"));
 }
 END_TEST
@@ -209,6 +223,7 @@ int main(void)
 	tcase_add_loop_test(t, args__what_is_wrong_is_said, 0, LEN(wrong));
 	tcase_add_test(t, args__tables_are_whole);
 	tcase_add_loop_test(t, args__endpoints, 0, LEN(endpoints));
+	tcase_add_test(t, args__endpoints_without_a_scheme_are_as_the_flags_say);
 	tcase_add_test(t, args__endpoints_are_bounded);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);
