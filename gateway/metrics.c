@@ -124,6 +124,15 @@ static void write_node(struct buf *out, struct node *n)
 	gauge(out, "holdfast_watchers", "Watches open on this replica.", s.watchers);
 	gauge(out, "holdfast_pending_calls", "Calls that wait for the log or for a quorum.", s.pending);
 	gauge(out, "holdfast_waiters", "Calls that wait for a lock or an election.", s.waiters);
+	gauge(out, "holdfast_sessions", "Sessions open in this cell.", s.open_sessions);
+	gauge(out, "holdfast_session_streams", "Streams of sessions on this replica.", s.session_streams);
+	gauge(out, "holdfast_cached_things", "Values and lists that clients may have cached, as this leader knows.", s.cached_things);
+	gauge(out, "holdfast_cached_pairs", "Pairs of a session and a thing that it may have cached.", s.cached_pairs);
+	counter(out, "holdfast_invalidations_total", "Invalidations that this leader has sent.", s.invalidations);
+	gauge(out, "holdfast_sessions_owing", "Sessions that have not acknowledged all invalidations.", s.sessions_owing);
+	gauge(out, "holdfast_gated_writes", "Writes that wait for such sessions.", s.gated);
+	head(out, "holdfast_oldest_invalidation_seconds", "gauge", "How long the oldest invalidation has not been acknowledged; 0: there is none.");
+	buf_printf(out, "holdfast_oldest_invalidation_seconds %.3f\n", (double)s.oldest_owed_ms / 1000);
 	gauge(out, "holdfast_store_bytes", "Bytes that keys, values and their history take.", s.store_bytes);
 }
 

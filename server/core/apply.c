@@ -122,6 +122,18 @@ static enum err execute(struct core *c, struct applying *a)
 		return kv_resign(env, payload, a->reply);
 	case CMD(PROCLAIM):
 		return kv_proclaim(env, payload, a->reply);
+	case CMD(SESSION_OPEN):
+		return kv_session_open(env, payload, a->reply);
+	case CMD(SESSION_RESUME):
+		return kv_session_resume(env, payload, a->reply);
+	case CMD(SESSION_CLOSE):
+		return kv_session_close(env, payload);
+	case CMD(NODE_CREATE):
+		return kv_node_create(env, payload, a->reply);
+	case CMD(NODE_SET):
+		return kv_node_set(env, payload, a->reply);
+	case CMD(NODE_DELETE):
+		return kv_node_delete(env, payload, a->reply);
 	default:
 		return ERR_UNIMPLEMENTED; /* a kind that this version of the rules does not have: nothing, everywhere alike */
 	}
@@ -218,7 +230,7 @@ static struct call *find_call(const struct core *c, const struct command *cmd)
 
 static void after_leases_ended(struct core *c, const struct command *cmd)
 {
-	if (cmd->kind != CMD(LEASE_END) && cmd->kind != CMD(LEASE_REVOKE))
+	if (cmd->kind != CMD(LEASE_END) && cmd->kind != CMD(LEASE_REVOKE) && cmd->kind != CMD(SESSION_CLOSE))
 		return;
 	renew_unpark(c);
 	core_emit(c, TRACE_LEASE_END, c->state.applied.index, (uint64_t)c->state.revision, cmd->kind);
@@ -237,7 +249,7 @@ static void apply_command(struct core *c, const struct raft_entry *entry)
 		return;
 	}
 	a.call = find_call(c, &a.cmd);
-	a.reply = a.call && a.call->tag ? &a.out.reply : NULL;
+	a.reply = a.call && (a.call->tag || a.call->session_tag) ? &a.out.reply : NULL;
 	c->env.header.term = raft_current_term(c->raft);
 	c->env.now = c->now;
 	e = carry_out(c, &a);
@@ -247,6 +259,8 @@ static void apply_command(struct core *c, const struct raft_entry *entry)
 	c->state.applied = (struct entry_id){ .index = entry->index, .term = entry->term };
 	after_leases_ended(c, &a.cmd);
 	tell_waiters(c, &a, events);
+	sessions_applied(c, a.cmd.kind, a.cmd.payload, e);
+	node_watches_applied(c, events);
 	if (a.call)
 		finish_call(c, &a, e);
 	buf_free(&a.out.reply);
@@ -288,6 +302,7 @@ void apply_some(struct core *c)
 		raft_entry_unref(e);
 	}
 	c->snapshots.log_bytes += bytes;
+	gate_applied(c);
 	if (n > 0)
 		raft_applied(c->raft, c->state.applied.index);
 }

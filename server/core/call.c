@@ -96,6 +96,8 @@ void call_free(struct core *c, struct call *call)
 {
 	forget_tag(c, call);
 	call_forget_number(c, call);
+	if (call->session_tag)
+		sessions_call_gone(c, call);
 	if (call->lock)
 		lock_leave(c, call);
 	if (call->kind != CALL_COMMAND && call->batch)
@@ -117,6 +119,8 @@ void call_tell(struct core *c, struct call *call, enum err e, struct buf *reply,
 	struct core_answer *a;
 
 	list_remove(&call->age);
+	if (call->session_tag)
+		sessions_told(c, call, e, reply && e == ERR_OK ? buf_view(reply) : (struct slice){ 0 });
 	if (!call->tag) {
 		buf_free(reply);
 		buf_free(details);

@@ -49,7 +49,7 @@ bool command_is_reserved(uint32_t kind)
 {
 	return kind == CMD(DELETE_RANGE) || kind == CMD(LEASE_REVOKE) || kind == CMD(LEASE_END) || kind == CMD(UNLOCK) || kind == CMD(LOCK_BREAK) ||
 	       kind == CMD(ABANDON) || kind == CMD(RESIGN) || kind == CMD(COMPACT) || kind == CMD(AUTO_COMPACT) ||
-	       kind == CMD(MEMBER_PUBLISH);
+	       kind == CMD(MEMBER_PUBLISH) || kind == CMD(SESSION_RESUME) || kind == CMD(SESSION_CLOSE) || kind == CMD(NODE_DELETE);
 }
 
 bool command_is_leaders(uint32_t kind)
@@ -79,6 +79,9 @@ bool command_grows(const struct command *cmd)
 	case CMD(LEASE_GRANT):
 	case CMD(LOCK):
 	case CMD(PROCLAIM):
+	case CMD(SESSION_OPEN):
+	case CMD(NODE_CREATE):
+	case CMD(NODE_SET):
 		return true;
 	case CMD(TXN):
 		return txn_puts(cmd->payload, 8);

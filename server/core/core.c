@@ -41,6 +41,15 @@ static void free_config(struct core *c)
 	free((void *)(uintptr_t)c->config.version);
 }
 
+/* While a command is carried out; told once it is. */
+static void session_ended(void *ctx, lease_id id)
+{
+	struct core *c = ctx;
+
+	vec_grow((void **)&c->sessions.ended, &c->sessions.ended_len, &c->sessions.ended_cap, sizeof(id));
+	c->sessions.ended[c->sessions.ended_len - 1] = id;
+}
+
 static void new_state(struct core *c, struct state *state)
 {
 	c->state = *state;
@@ -61,6 +70,8 @@ static void new_state(struct core *c, struct state *state)
 		.now = c->now,
 		.max_txn_ops = c->config.max_txn_ops,
 	};
+	c->env.session_ended = session_ended;
+	c->env.session_ctx = c;
 	kv_attach(&c->env);
 	kv_rebuild(&c->env);
 }
@@ -108,6 +119,8 @@ struct core *core_new(const struct core_config *config, struct state *state, con
 	reads_init(c);
 	renews_init(c);
 	waiters_init(c);
+	gate_init(c);
+	sessions_init(c);
 	new_state(c, state);
 	streams_init(c);
 	ASSERT(c->state.applied.index == boot->snapshot.index);
@@ -140,6 +153,8 @@ static void free_all_calls(struct core *c)
 	free_calls(c, &c->proposer.taken);
 	free_calls(c, &c->reads.fresh);
 	free_calls(c, &c->reads.waiting);
+	free_calls(c, &c->sessions.asks_fresh);
+	free_calls(c, &c->sessions.asks_sent);
 	free_calls(c, &c->renews.fresh);
 	free_calls(c, &c->renews.parked);
 	ASSERT(c->calls.len == 0);
@@ -179,7 +194,9 @@ void core_free(struct core *c)
 		return;
 	begin(c);
 	streams_deinit(c);
+	sessions_deinit(c);
 	free_all_calls(c);
+	gate_deinit(c);
 	reads_deinit(c);
 	renews_deinit(c);
 	waiters_deinit(c);
@@ -234,6 +251,7 @@ static void tick(struct core *c)
 	waiters_renew(c);
 	read_resend(c);
 	renew_resend(c);
+	cache_link_tick(c);
 	publish_tick(c);
 	snapshot_receive_tick(c);
 	if (c->role == RAFT_LEADER)
@@ -335,7 +353,7 @@ static bool more_to_do(const struct core *c)
 {
 	if (c->fatal == CORE_FATAL_CORRUPT)
 		return false;
-	return c->backlog_len > 0 || c->streams_wait || propose_waits(c) || read_waits(c) || raft_has_ready(c->raft);
+	return c->backlog_len > 0 || c->streams_wait || propose_waits(c) || gate_waits(c) || cache_link_waits(c) || read_waits(c) || raft_has_ready(c->raft);
 }
 
 static void fill_update(struct core *c, struct core_update *u)
@@ -365,6 +383,8 @@ void core_take(struct core *c, struct core_update *u)
 {
 	begin(c);
 	role_sync(c);
+	cache_link_flush(c);
+	gate_flush(c);
 	propose_flush(c);
 	read_flush(c);
 	take_ready(c);
@@ -374,6 +394,7 @@ void core_take(struct core *c, struct core_update *u)
 	rounds_confirm(c);
 	reads_run(c);
 	streams_take(c);
+	sessions_take(c);
 	publish_tick(c);
 	snapshot_save_tick(c);
 	fill_update(c, u);
@@ -426,6 +447,7 @@ const struct raft *core_raft(const struct core *c)
 void core_status(const struct core *c, struct core_status *ret)
 {
 	struct watch_stats watches;
+	struct cache_stats cache;
 
 	watches_stats(c->watches, &watches);
 	memset(ret, 0, sizeof *ret);
@@ -443,6 +465,15 @@ void core_status(const struct core *c, struct core_status *ret)
 	ret->pending = calls_pending(c);
 	ret->watchers = watches.watchers;
 	ret->store_bytes = core_store_bytes(c);
+	cache_stats(c->gate.cache, &cache);
+	ret->open_sessions = c->state.open_sessions.len;
+	ret->session_streams = c->sessions.by_tag.len;
+	ret->cached_things = cache.things;
+	ret->cached_pairs = cache.pairs;
+	ret->invalidations = cache.invalidations;
+	ret->sessions_owing = cache.owing;
+	ret->oldest_owed_ms = cache.oldest == TIME_NEVER ? 0 : c->now - cache.oldest;
+	ret->gated = c->gate.len;
 	ret->serving = ret->leader != 0 && ret->applied >= c->boot_commit;
 }
 
@@ -471,6 +502,8 @@ void core_check(const struct core *c)
 	propose_check(c);
 	waiters_check(c);
 	watches_check(c->watches);
+	gate_check(c);
+	sessions_check(c);
 	ASSERT(c->state.applied.index + c->backlog_len <= raft_commit_index(c->raft));
 	ASSERT_IF(c->promoted, c->promoted <= raft_current_term(c->raft));
 }

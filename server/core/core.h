@@ -75,8 +75,8 @@ enum core_event_kind {
 	EVENT_SNAPSHOT_SAVED, /* saved: answers SNAPSHOT_SAVE; the view is closed by the core */
 	EVENT_CHUNK_READ,     /* chunk: answers SNAPSHOT_READ */
 	EVENT_CHUNK_WRITTEN,  /* chunk: answers SNAPSHOT_WRITE */
-	EVENT_STREAM_OPEN,    /* stream: a Watch or Observe stream was opened (tag, method, bytes: Observe's request) */
-	EVENT_STREAM_MESSAGE, /* stream: a packed WatchRequest */
+	EVENT_STREAM_OPEN,    /* stream: a Watch, Observe or Session stream was opened (tag, method, bytes: Observe's request; Session: 32 random bytes) */
+	EVENT_STREAM_MESSAGE, /* stream: a packed WatchRequest or SessionRequest */
 	EVENT_STREAM_WRITABLE,/* stream: the last output has been taken, more may come */
 	EVENT_STREAM_CLOSED,  /* stream: the client is gone; nothing more is sent */
 	EVENT_SPACE,          /* low: the disk is below (or again above) its reserve */
@@ -144,7 +144,7 @@ struct core_answer {
 	bool more;          /* never set for unary calls */
 };
 
-/* For a Watch or Observe stream: messages one after another, each a 32-bit little-endian length and its bytes. The next output of a stream
+/* For a Watch, Observe or Session stream: messages one after another, each a 32-bit little-endian length and its bytes. The next output of a stream
  * comes only after EVENT_STREAM_WRITABLE. finished: it ends with err after these. */
 struct core_output {
 	uint64_t stream;
@@ -219,6 +219,11 @@ struct core_status {
 	revision revision;
 	uint64_t leases, keys, waiters, pending, watchers;
 	uint64_t store_bytes;
+	uint64_t open_sessions;   /* of the cell */
+	uint64_t session_streams; /* here */
+	/* as leader: who caches what, and what waits for them to forget it */
+	uint64_t cached_things, cached_pairs, invalidations, sessions_owing, gated;
+	time_ms oldest_owed_ms;   /* how long the oldest invalidation has not been acknowledged */
 	bool serving; /* knows a leader and has applied what was committed at start */
 };
 void core_status(const struct core *c, struct core_status *ret);

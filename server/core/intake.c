@@ -5,7 +5,8 @@
  *   (I2) LEASE_END and AUTO_COMPACT come from nobody but the leader itself.
  *   (I3) what grows the store is refused while there is no room for it, and only that (P12): what frees room, ends a wait or keeps somebody
  *        alive goes on. It is refused before the proposal: an entry of the log is carried out by all replicas, whatever their disks.
- *   (I4) every command passes core_propose, so whatever has to happen before a command enters the log has its place there. */
+ *   (I4) every command passes core_propose, so whatever has to happen before a command enters the log has its place there: what
+ *        has to wait is kept by gate.c. */
 #include "internal.h"
 
 static bool no_space(const struct core *c)
@@ -13,7 +14,7 @@ static bool no_space(const struct core *c)
 	return c->disk_low || (c->config.quota_bytes && core_store_bytes(c) > c->config.quota_bytes);
 }
 
-/* Whether the command may be proposed now. What has to wait for something before it may enters here. */
+/* Whether there is room for it. */
 static enum err core_before_propose(const struct core *c, const struct command *cmd)
 {
 	if (no_space(c) && command_grows(cmd))
@@ -23,10 +24,9 @@ static enum err core_before_propose(const struct core *c, const struct command *
 
 enum err core_propose(struct core *c, const struct command *cmd, struct slice bytes)
 {
-	raft_index index;
 	enum err e = core_before_propose(c, cmd);
 
-	return e ? e : raft_propose(c->raft, RAFT_ENTRY_COMMAND, bytes, &index);
+	return e ? e : gate_propose(c, cmd, bytes);
 }
 
 enum err core_propose_own(struct core *c, uint32_t kind, struct slice payload)

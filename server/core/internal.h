@@ -23,6 +23,7 @@
 #include "core/store/store.h"
 #include "core/watch/watch.h"
 #include "core/wire.h"
+#include "core/sessions.h"
 #include "holdfast/internal.pb-c.h"
 
 #define PEER_VERSION 1u
@@ -105,6 +106,11 @@ struct call {
 	bool once;        /* command: names a session, so may be proposed anew whatever came of it */
 	bool retry_id;    /* lease grant: the ID was our choice, another may be taken */
 	bool tried;       /* command: was proposed or sent at least once */
+	bool extended;    /* renew: the right to cache is extended, too */
+	uint64_t session_tag; /* of the session's stream whose call it is; 0: none */
+	uint64_t sequence;    /* renew: the client's */
+	raft_term grant;      /* read: the term in which the leader noted that the answer may be cached; 0: it did not */
+	time_ms asked_at;     /* read: when it was asked for that */
 	struct lock_call *lock;
 	struct buf bytes; /* command: packed Command; read: packed request */
 	union {
@@ -164,6 +170,7 @@ struct ask { /* leader: a follower's ReadIndex or LeaseRenew */
 	size_t leases_len, queries_len;
 	lease_id *ids; /* leases, then queries; in the same allocation */
 	int64_t *ttls; /* of leases */
+	bool *extended; /* of leases */
 };
 
 struct read_batch { /* follower: a ReadIndex on its way */
@@ -347,6 +354,8 @@ struct core {
 	struct watches *watches;
 	bool streams_wait; /* more is due to some of them */
 	struct map64 gates; /* tag -> struct stream_gate */
+	struct gate gate;
+	struct sessions sessions;
 
 	struct raft_entry **backlog; /* committed, not applied: a ring of backlog_cap, a power of two */
 	size_t backlog_first, backlog_len, backlog_cap;
@@ -376,7 +385,7 @@ static inline bool core_leads(const struct core *c) /* serves as leader: its no-
 }
 static inline uint64_t core_store_bytes(const struct core *c) /* what the quota is of */
 {
-	return store_bytes(c->store) + once_bytes(c->once);
+	return store_bytes(c->store) + once_bytes(c->once) + sessions_bytes(&c->state);
 }
 static inline struct call_id core_call_id(const struct core *c, uint64_t number)
 {
@@ -407,6 +416,7 @@ void calls_check(const struct core *c);
 /* request.c */
 void request_step(struct core *c, const struct core_request *r);
 void answer_now(struct core *c, uint64_t tag, enum err e, struct buf *reply);
+int64_t request_min_ttl_s(const struct core *c);
 
 /* propose.c */
 void proposer_init(struct core *c);

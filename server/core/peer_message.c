@@ -10,7 +10,7 @@
 
 #include "core/raft/raft_codec.h"
 
-enum { REFUSAL_INTERVAL_MS = 1000, REFUSAL_COUNTS_MS = 10000, FIRST_BODY = 10, LAST_BODY = 17, BODY_RAFT = 10, BODY_REFUSED = 17 };
+enum { REFUSAL_INTERVAL_MS = 1000, REFUSAL_COUNTS_MS = 10000, FIRST_BODY = 10, LAST_BODY = 21, BODY_RAFT = 10, BODY_REFUSED = 17 };
 
 #define REFUSED(name) HOLDFAST__INTERNAL__REFUSED_REASON__REFUSED_##name
 #define RAFT_KIND(name) HOLDFAST__INTERNAL__RAFT_MESSAGE_KIND__RAFT_##name
@@ -283,6 +283,12 @@ static void dispatch(struct core *c, struct peer *p, const struct envelope *env)
 		break;
 	case 16:
 		renew_reply(c, env->body);
+		break;
+	case 20:
+		cache_link_to_leader(c, p, env->body);
+		break;
+	case 21:
+		cache_link_from_leader(c, env->body);
 		break;
 	default:
 		break;

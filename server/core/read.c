@@ -176,7 +176,7 @@ void rounds_dissolve(struct core *c)
 
 struct ask *ask_new(struct core *c, struct peer *p, uint64_t id, size_t leases, size_t queries)
 {
-	struct ask *a = mem_zalloc(sizeof *a + (2 * leases + queries) * sizeof(int64_t));
+	struct ask *a = mem_zalloc(sizeof *a + (2 * leases + queries) * sizeof(int64_t) + leases * sizeof(bool));
 
 	a->from = p->id;
 	a->boot = p->boot;
@@ -185,6 +185,7 @@ struct ask *ask_new(struct core *c, struct peer *p, uint64_t id, size_t leases, 
 	a->queries_len = queries;
 	a->ids = (lease_id *)(void *)(a + 1);
 	a->ttls = a->ids + leases + queries;
+	a->extended = (bool *)(void *)(a->ttls + leases);
 	list_push_back(&c->reads.asks, &a->link);
 	c->reads.asks_len++;
 	return a;
@@ -327,6 +328,9 @@ static enum err read_from_state(struct core *c, struct call *call, struct buf *r
 		return kv_locks_list(&c->env, buf_view(&call->bytes), reply);
 	case METHOD_LOCKS_VERIFY:
 		return kv_locks_verify(&c->env, buf_view(&call->bytes), reply);
+	case METHOD_NODES_GET:
+	case METHOD_NODES_LIST:
+		return node_read_run(c, call, reply);
 	default:
 		return ERR_UNIMPLEMENTED;
 	}

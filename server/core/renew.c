@@ -44,6 +44,7 @@ static void renew_here(struct core *c, struct call *call)
 {
 	call->renewed = true;
 	call->renewed_err = lessor_renew(c->lessor, call->lease, c->now, &call->ttl_s);
+	call->extended = call->renewed_err == ERR_OK && gate_extend(c, call->lease, call->ttl_s);
 }
 
 void renew_submit(struct core *c, struct call *call)
@@ -71,6 +72,8 @@ static void answer_renew(struct core *c, struct call *call, int64_t ttl_s)
 		pbw_i64(&reply, 2, call->lease);
 		pbw_i64(&reply, 3, ttl_s);
 	}
+	if (call->session_tag)
+		sessions_kept_alive(c, call, ttl_s);
 	call_answer(c, call, ERR_OK, &reply);
 }
 
@@ -150,11 +153,12 @@ void renew_finish(struct core *c, struct round *r)
 		finish_one(c, CONTAINER_OF(r->renews.next, struct call, link));
 }
 
-static int64_t ask_renew(struct core *c, lease_id id)
+static int64_t ask_renew(struct core *c, lease_id id, bool *ret_extended)
 {
 	int64_t ttl_s;
 	enum err e = lessor_renew(c->lessor, id, c->now, &ttl_s);
 
+	*ret_extended = e == ERR_OK && gate_extend(c, id, ttl_s);
 	return e == ERR_OK ? ttl_s : e == ERR_LEASE_NOT_FOUND ? 0 : TTL_ASK_AGAIN;
 }
 
@@ -201,7 +205,7 @@ void renew_ask(struct core *c, struct peer *p, struct slice body)
 	a->renew = true;
 	for (size_t i = 0; i < leases_len; i++) {
 		a->ids[i] = packed_at(leases, i);
-		a->ttls[i] = ask_renew(c, a->ids[i]);
+		a->ttls[i] = ask_renew(c, a->ids[i], &a->extended[i]);
 	}
 	for (size_t i = 0; i < queries_len; i++)
 		a->ids[leases_len + i] = packed_at(queries, i);
@@ -216,7 +220,7 @@ void renew_ask_finish(struct core *c, const struct round *r, struct ask *a)
 	mark = pbw_open(&body, 3);
 	for (size_t i = 0; i < a->leases_len; i++) {
 		if (a->ttls[i] == 0 || !lease_find(c->lessor, a->ids[i])) /* N3, N5 */
-			a->ttls[i] = ask_renew(c, a->ids[i]);
+			a->ttls[i] = ask_renew(c, a->ids[i], &a->extended[i]);
 		pbw_varint(&body, (uint64_t)a->ttls[i]);
 	}
 	pbw_close(&body, mark);
@@ -226,6 +230,10 @@ void renew_ask_finish(struct core *c, const struct round *r, struct ask *a)
 	pbw_close(&body, mark);
 	pbw_u64(&body, 5, r->index);
 	pbw_u64(&body, 6, a->boot);
+	mark = pbw_open(&body, 7);
+	for (size_t i = 0; i < a->leases_len; i++)
+		pbw_varint(&body, a->extended[i]);
+	pbw_close(&body, mark);
 	peer_send(c, a->from, 16, buf_view(&body));
 	buf_free(&body);
 }
@@ -323,21 +331,6 @@ static struct renew_batch *find_batch(const struct core *c, uint64_t id)
 	return NULL;
 }
 
-static bool next_varint(struct slice *s, int64_t *ret)
-{
-	uint64_t v = 0;
-
-	for (unsigned i = 0, shift = 0; i < s->len && shift < 70; i++, shift += 7) {
-		v |= shift < 64 ? (uint64_t)(s->ptr[i] & 0x7f) << shift : 0;
-		if (!(s->ptr[i] & 0x80)) {
-			*s = slice_of(s->ptr + i + 1, s->len - i - 1);
-			*ret = (int64_t)v;
-			return true;
-		}
-	}
-	return false;
-}
-
 /* One answer for one call. The leader's word is confirmed already (N1, N3). */
 static void settle(struct core *c, struct call *call, int64_t value, raft_index index)
 {
@@ -355,9 +348,9 @@ static void settle(struct core *c, struct call *call, int64_t value, raft_index 
 void renew_reply(struct core *c, struct slice body)
 {
 	struct renew_batch *b = find_batch(c, wire_find_u64(body, 1, 0));
-	struct slice ttls = wire_find_bytes(body, 3), remaining = wire_find_bytes(body, 4);
+	struct slice ttls = wire_find_bytes(body, 3), remaining = wire_find_bytes(body, 4), extended = wire_find_bytes(body, 7);
 	raft_index index = wire_find_u64(body, 5, 0);
-	int64_t value;
+	int64_t value, more;
 
 	if (!b || wire_find_u64(body, 6, 0) != c->config.boot)
 		return;
@@ -367,8 +360,11 @@ void renew_reply(struct core *c, struct slice body)
 		return;
 	}
 	for (size_t i = 0; i < b->leases_len + b->queries_len; i++) {
-		if (!next_varint(i < b->leases_len ? &ttls : &remaining, &value))
+		if (!wire_take_varint(i < b->leases_len ? &ttls : &remaining, &value))
 			break;
+		more = i < b->leases_len && wire_take_varint(&extended, &more) && more;
+		if (b->calls[i])
+			b->calls[i]->extended = more != 0;
 		if (b->calls[i])
 			settle(c, b->calls[i], value, index);
 		b->calls[i] = NULL;

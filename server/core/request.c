@@ -20,7 +20,7 @@ void answer_now(struct core *c, uint64_t tag, enum err e, struct buf *reply)
 static bool is_reserved(enum method_id m)
 {
 	return m == METHOD_LOCK_UNLOCK || m == METHOD_LOCKS_BREAK_HOLD || m == METHOD_LEASE_REVOKE || m == METHOD_KV_DELETE_RANGE || m == METHOD_LEASE_KEEP_ALIVE ||
-	       m == METHOD_ELECTION_RESIGN || m == METHOD_MAINTENANCE_STATUS;
+	       m == METHOD_ELECTION_RESIGN || m == METHOD_NODES_DELETE || m == METHOD_MAINTENANCE_STATUS;
 }
 
 static void submit_command(struct core *c, const struct core_request *r, uint32_t kind)
@@ -84,7 +84,7 @@ static void submit_txn(struct core *c, const struct core_request *r)
 }
 
 /* A lease must outlive an election, as etcd counts it too. */
-static int64_t min_ttl_s(const struct core *c)
+int64_t request_min_ttl_s(const struct core *c)
 {
 	int64_t ttl = (3 * (int64_t)c->config.election_timeout_ms / 2 + 999) / 1000;
 
@@ -100,7 +100,7 @@ static void submit_grant(struct core *c, const struct core_request *r)
 	int64_t id = (int64_t)wire_find_u64(r->bytes, 2, 0);
 
 	call->retry_id = id == 0;
-	pbw_i64(&payload, 1, ttl < min_ttl_s(c) ? min_ttl_s(c) : ttl);
+	pbw_i64(&payload, 1, ttl < request_min_ttl_s(c) ? request_min_ttl_s(c) : ttl);
 	pbw_i64(&payload, 2, id ? id : (int64_t)rng_between(&c->rng, 1, INT64_MAX));
 	propose_submit_request(c, call, CMD(LEASE_GRANT), buf_view(&payload), r, call->retry_id);
 	buf_free(&payload);
@@ -143,6 +143,11 @@ static void submit(struct core *c, const struct core_request *r)
 	case METHOD_LOCKS_BREAK_HOLD: submit_command(c, r, CMD(LOCK_BREAK)); break;
 	case METHOD_ELECTION_PROCLAIM: submit_command(c, r, CMD(PROCLAIM)); break;
 	case METHOD_ELECTION_RESIGN: submit_command(c, r, CMD(RESIGN)); break;
+	case METHOD_NODES_CREATE: submit_command(c, r, CMD(NODE_CREATE)); break;
+	case METHOD_NODES_SET: submit_command(c, r, CMD(NODE_SET)); break;
+	case METHOD_NODES_DELETE: submit_command(c, r, CMD(NODE_DELETE)); break;
+	case METHOD_NODES_GET:
+	case METHOD_NODES_LIST: node_read_submit(c, r); break;
 	default: answer_now(c, r->tag, ERR_UNIMPLEMENTED, NULL); break;
 	}
 }

@@ -14,6 +14,7 @@ static void promote(struct core *c)
 	lessor_promote(c->lessor, c->now);
 	memset(&c->compact, 0, sizeof c->compact);
 	bounds_begin(c);
+	gate_promote(c);
 	renew_role_changed(c);
 }
 
@@ -48,11 +49,13 @@ static void role_change(struct core *c)
 		propose_term(c);
 	if (role_before == RAFT_LEADER && (c->role != RAFT_LEADER || c->term != term_before)) {
 		rounds_dissolve(c);
+		gate_clear(c);
 		snapshot_send_stop(c);
 	}
 	read_batches_dissolve(c);
 	renew_batches_dissolve(c);
 	renew_role_changed(c);
+	cache_link_role_changed(c);
 	role_emit(c, role_before, term_before);
 }
 
@@ -107,6 +110,7 @@ void role_tick(struct core *c)
 	if (!core_leads(c))
 		return;
 	end_leases(c);
+	gate_tick(c);
 	bounds_due(c);
 	orphans_due(c);
 	auto_compact_tick(c);

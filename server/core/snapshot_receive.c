@@ -225,6 +225,7 @@ static void install(struct core *c)
 	c->publish_due = true;
 	propose_skipped(c, id.term); /* X5 */
 	waiters_recheck(c);
+	sessions_recheck(c);
 	propose_applied_term(c, id.term);
 	renew_unpark(c);
 	core_emit(c, TRACE_INSTALL, id.index, id.term, 0);

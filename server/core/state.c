@@ -11,6 +11,7 @@
 #include "core/lock/lock.h"
 #include "core/member/member.h"
 #include "core/once/once.h"
+#include "core/session/session.h"
 #include "core/snapshot/snapshot.h"
 #include "core/store/store.h"
 
@@ -26,6 +27,7 @@ void state_init(struct state *st)
 	tree_init(&st->members, &member_record_type);
 	tree_init(&st->results, &result_record_type);
 	tree_init(&st->sessions, &session_record_type);
+	tree_init(&st->open_sessions, &open_session_type);
 }
 
 size_t state_trees(struct state *st, struct tree *ret[STATE_TREES_MAX])
@@ -38,6 +40,7 @@ size_t state_trees(struct state *st, struct tree *ret[STATE_TREES_MAX])
 	ret[n++] = &st->members;
 	ret[n++] = &st->results;
 	ret[n++] = &st->sessions;
+	ret[n++] = &st->open_sessions;
 	for (size_t i = 1; i < n; i++)
 		ASSERT_IF(ret[i]->type, ret[i - 1]->type->section < ret[i]->type->section);
 	return n;
@@ -74,6 +77,7 @@ struct state state_view(const struct state *st)
 	view.members = tree_view(&st->members);
 	view.results = tree_view(&st->results);
 	view.sessions = tree_view(&st->sessions);
+	view.open_sessions = tree_view(&st->open_sessions);
 	return view;
 }
 
@@ -85,4 +89,5 @@ void state_deinit(struct state *st)
 	tree_deinit(&st->members);
 	tree_deinit(&st->results);
 	tree_deinit(&st->sessions);
+	tree_deinit(&st->open_sessions);
 }

@@ -18,9 +18,10 @@ enum state_section {
 	SECTION_RESULTS = 6, /* exactly once */
 	SECTION_SESSIONS = 7,
 	SECTION_AUTH = 8,
+	SECTION_OPEN_SESSIONS = 10,
 };
 
-#define STATE_TREES_MAX 7
+#define STATE_TREES_MAX 8
 
 struct state {
 	struct entry_id applied;   /* the last entry whose effects are in here */
@@ -32,6 +33,7 @@ struct state {
 	struct tree members;       /* member ID, big-endian -> struct member_record (member.h) */
 	struct tree results;       /* (session, request ID), big-endian -> struct result_record (once.h) */
 	struct tree sessions;      /* lease ID, big-endian -> struct session_record (once.h) */
+	struct tree open_sessions; /* lease ID, big-endian -> struct open_session (session.h) */
 };
 
 /* A number that equal states share and different ones do not (2^-64): over applied index, revisions and all trees. O(1). */

@@ -161,6 +161,8 @@ void streams_step(struct core *c, const struct core_event *e)
 	uint64_t tag = e->stream.tag;
 	bool wait;
 
+	if (sessions_step(c, e))
+		return;
 	switch (e->kind) {
 	case EVENT_STREAM_OPEN:
 	case EVENT_STREAM_MESSAGE:

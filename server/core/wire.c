@@ -118,3 +118,18 @@ struct slice wire_find_bytes(struct slice bytes, uint32_t field)
 			found = wire_bytes(&w);
 	return w.bad ? (struct slice){ 0 } : found;
 }
+
+bool wire_take_varint(struct slice *s, int64_t *ret)
+{
+	uint64_t v = 0;
+
+	for (unsigned i = 0, shift = 0; i < s->len && shift < 70; i++, shift += 7) {
+		v |= shift < 64 ? (uint64_t)(s->ptr[i] & 0x7f) << shift : 0;
+		if (!(s->ptr[i] & 0x80)) {
+			*s = slice_of(s->ptr + i + 1, s->len - i - 1);
+			*ret = (int64_t)v;
+			return true;
+		}
+	}
+	return false;
+}

@@ -34,4 +34,7 @@ struct slice wire_bytes(struct wire *w);
 uint64_t wire_find_u64(struct slice bytes, uint32_t field, uint64_t fallback);
 struct slice wire_find_bytes(struct slice bytes, uint32_t field); /* empty when absent */
 
+/* A bare number in front of what is left; false: cut short. */
+bool wire_take_varint(struct slice *s, int64_t *ret);
+
 #endif

@@ -36,7 +36,7 @@ enum err node_submit(struct node *n, struct submit_call *call);
  * as long as its memory is still valid: the front end keeps it until done(). Give the tag that node_submit left in call->tag. */
 void node_cancel(struct node *n, uint64_t tag);
 
-/* A stream that the core drives (Watch, Observe). */
+/* A stream that the core drives (Watch, Observe, Session). */
 struct submit_stream {
 	enum method_id method;
 	struct slice client;
@@ -45,7 +45,7 @@ struct submit_stream {
 	void (*output)(struct submit_stream *s, struct buf *messages, bool finished, enum err err);
 	uint64_t tag;
 };
-/* bytes: Observe's request; empty for Watch. */
+/* bytes: Observe's request; for Session 32 random bytes; empty for Watch. */
 enum err node_stream_open(struct node *n, struct submit_stream *s, struct slice bytes);
 void node_stream_message(struct node *n, uint64_t tag, struct slice bytes); /* copied */
 void node_stream_writable(struct node *n, uint64_t tag);                    /* the last output was taken; ask for more */

@@ -21,6 +21,11 @@ CHECK(check_campaign);
 CHECK(check_proclaim);
 CHECK(check_leader);
 CHECK(check_resign);
+CHECK(check_node_create);
+CHECK(check_node_get);
+CHECK(check_node_set);
+CHECK(check_node_delete);
+CHECK(check_node_list);
 
 /* What is worth a line in the log once it is done. */
 void note_locks_break(const struct service_call *c, struct slice request, struct slice reply);

@@ -44,7 +44,7 @@ struct service {
 	uint64_t leaderless_ms;    /* guarded by mu; for so long, as of the last tick */
 };
 
-extern const struct call_class unary_class, keep_alive_class, watch_class, observe_class;
+extern const struct call_class unary_class, keep_alive_class, watch_class, observe_class, session_class;
 
 /* Well-formed, not too deep, not too large. */
 enum err service_check_form(const struct service_call *c, struct slice bytes);

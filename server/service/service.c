@@ -49,6 +49,14 @@ static const struct handler handlers[METHOD_COUNT] = {
 	[METHOD_LOCKS_LIST] = { &unary_class, check_locks_list },
 	[METHOD_LOCKS_VERIFY] = { &unary_class, check_locks_verify },
 	[METHOD_LOCKS_BREAK_HOLD] = { &unary_class, check_locks_break, note_locks_break },
+
+	[METHOD_SESSION_CONNECT] = { &session_class, NULL },
+
+	[METHOD_NODES_CREATE] = { &unary_class, check_node_create },
+	[METHOD_NODES_GET] = { &unary_class, check_node_get },
+	[METHOD_NODES_SET] = { &unary_class, check_node_set },
+	[METHOD_NODES_DELETE] = { &unary_class, check_node_delete },
+	[METHOD_NODES_LIST] = { &unary_class, check_node_list },
 };
 
 struct service *service_new(struct node *n, const struct service_limits *limits)

@@ -45,6 +45,8 @@ class Client:
         self.lease = rpc_pb2_grpc.LeaseStub(self.channel)
         self.lock = v3lock_pb2_grpc.LockStub(self.channel)
         self.locks = v1_pb2_grpc.LocksStub(self.channel)
+        self.nodes = v1_pb2_grpc.NodesStub(self.channel)
+        self.sessions = v1_pb2_grpc.SessionStub(self.channel)
         self.election = v3election_pb2_grpc.ElectionStub(self.channel)
         self.maintenance = rpc_pb2_grpc.MaintenanceStub(self.channel)
         self.cluster = rpc_pb2_grpc.ClusterStub(self.channel)

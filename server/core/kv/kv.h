@@ -15,8 +15,10 @@
 #include "core/lease/lease.h"
 #include "core/lock/lock.h"
 #include "core/once/once.h"
+#include "core/session/cache.h"
 #include "core/store/store.h"
 #include "etcd/rpc.pb-c.h"
+#include "holdfast/v1.pb-c.h"
 
 /* What a reply's header says (etcdserverpb.ResponseHeader); revision is filled in here. */
 struct kv_header {
@@ -34,6 +36,8 @@ struct kv_env {
 	struct arena *arena;     /* scratch, cleared by the caller */
 	struct kv_header header;
 	time_ms now;             /* for deadlines of granted leases; never part of the state */
+	void (*session_ended)(void *ctx, lease_id id); /* NULL: nobody listens. An open session's record is gone */
+	void *session_ctx;
 	uint32_t max_txn_ops;    /* 128: for kv_check_txn before a request is proposed; an applied entry is not judged by it (see kv.c) */
 };
 
@@ -106,6 +110,38 @@ enum err kv_proclaim(struct kv_env *env, struct slice request, struct buf *ret);
 enum err kv_resign(struct kv_env *env, struct slice request, struct buf *ret);   /* ERR_OK too when it is over; ERR_EMPTY_KEY */
 enum err kv_leader(struct kv_env *env, struct slice request, struct buf *ret);   /* a read; ERR_ELECTION_NO_LEADER */
 void kv_campaign_reply(struct kv_env *env, struct slice name, const struct kv_lock_result *r, struct buf *ret);
+
+/* Sessions (core/session/session.h). Open: ERR_TOO_MANY_SESSIONS, ERR_SESSION_TTL, ERR_SESSION_PREFIX, ERR_SESSION_NAME, ERR_LEASE_EXISTS,
+ * ERR_LEASE_NOT_FOUND: ID 0. Resume: ERR_UNKNOWN_SESSION, ERR_SESSION_SECRET, ERR_FUTURE_REVISION. The reply is an internal.SessionResult.
+ * Close does nothing when another stream has resumed it meanwhile. */
+enum err kv_session_open(struct kv_env *env, struct slice payload, struct buf *ret);
+enum err kv_session_resume(struct kv_env *env, struct slice payload, struct buf *ret);
+enum err kv_session_close(struct kv_env *env, struct slice payload);
+
+/* holdfast.v1.Nodes. Checks that need no state: ERR_BAD_PATH, ERR_PATH_TOO_DEEP, ERR_VALUE_TOO_LARGE, ERR_NEGATIVE. */
+enum err kv_check_node_create(const Holdfast__V1__NodesCreateRequest *r);
+enum err kv_check_node_get(const Holdfast__V1__NodesGetRequest *r);
+enum err kv_check_node_set(const Holdfast__V1__NodesSetRequest *r);
+enum err kv_check_node_delete(const Holdfast__V1__NodesDeleteRequest *r);
+enum err kv_check_node_list(const Holdfast__V1__NodesListRequest *r);
+enum err kv_node_create(struct kv_env *env, struct slice request, struct buf *ret); /* ERR_NODE_EXISTS, ERR_UNKNOWN_SESSION; as Put */
+enum err kv_node_set(struct kv_env *env, struct slice request, struct buf *ret);    /* ERR_NODE_NOT_FOUND, ERR_NODE_VERSION, ERR_NODE_EXISTS */
+enum err kv_node_delete(struct kv_env *env, struct slice request, struct buf *ret); /* ERR_NODE_NOT_FOUND, ERR_NODE_VERSION */
+/* Reads. grant: the term in which the leader has noted that the caller may cache the answer; 0: it has not. It is told only with what may be
+ * cached. */
+enum err kv_node_get(struct kv_env *env, struct slice request, raft_term grant, struct buf *ret);
+enum err kv_node_list(struct kv_env *env, struct slice request, raft_term grant, struct buf *ret);
+
+/* The keys that a command may touch, in whatever state it is carried out: every branch of a transaction counts. What it does to keys that have a lease
+ * by removing them, or by a lock's own hand, is left out: those are never cached. Malformed: none, since it will do nothing. The spans are lent by
+ * the payload and the arena. */
+struct kv_write_set {
+	struct cache_span *at;
+	size_t len, cap;
+};
+void kv_write_set(struct arena *arena, uint32_t kind, struct slice payload, struct kv_write_set *ret);
+struct slice kv_node_path(struct slice request); /* of any request of Nodes */
+bool kv_may_write_keys(uint32_t kind); /* whether the set of such a command can be other than empty */
 
 /* Exactly once. */
 struct kv_outcome {

@@ -28,6 +28,8 @@ void kv_end_lease(struct kv_env *env, lease_id id)
 	ASSERT(lease_remove(env->lessor, id) == ERR_OK);
 	if (env->once)
 		once_end_session(env->once, id);
+	if (session_remove(env->state, id) && env->session_ended)
+		env->session_ended(env->session_ctx, id);
 }
 
 enum err kv_lease_grant(struct kv_env *env, struct slice request, struct buf *ret)

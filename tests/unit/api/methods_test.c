@@ -15,6 +15,8 @@ static const ProtobufCServiceDescriptor *const services[] = {
 	&etcdserverpb__lease__descriptor,       &etcdserverpb__cluster__descriptor,
 	&etcdserverpb__maintenance__descriptor, &etcdserverpb__auth__descriptor,
 	&v3electionpb__election__descriptor,    &v3lockpb__lock__descriptor,       &holdfast__v1__locks__descriptor,
+	&holdfast__v1__session__descriptor,
+	&holdfast__v1__nodes__descriptor,
 };
 
 enum { SERVICES = sizeof services / sizeof *services };
@@ -24,12 +26,12 @@ static const struct method *row(size_t id)
 	return method_by_id((enum method_id)id);
 }
 
-START_TEST(methods__there_are_52_in_9_services)
+START_TEST(methods__there_are_58_in_11_services)
 {
 	unsigned in_protos = 0;
 
-	ck_assert_int_eq(METHOD_COUNT, 52);
-	ck_assert_int_eq(SERVICES, 9);
+	ck_assert_int_eq(METHOD_COUNT, 58);
+	ck_assert_int_eq(SERVICES, 11);
 	for (size_t i = 0; i < SERVICES; i++)
 		in_protos += services[i]->n_methods;
 	ck_assert_uint_eq(in_protos, METHOD_COUNT);
@@ -92,7 +94,7 @@ START_TEST(methods__each_json_path_finds_its_row_in_v3_and_v3beta)
 			ck_assert_ptr_eq(method_by_json_path(slice_of_str(beta)), m);
 		}
 	}
-	ck_assert_int_eq(paths, 51 + 3); /* all but RangeStream have one; three of the leases' have two */
+	ck_assert_int_eq(paths, 56 + 3); /* all but RangeStream have one; three of the leases' have two */
 	ck_assert_ptr_null(row(METHOD_KV_RANGE_STREAM)->json_paths[0]);
 }
 END_TEST
@@ -162,9 +164,10 @@ START_TEST(methods__streams_are_as_clients_expect)
 
 	for (size_t id = 0; id < METHOD_COUNT; id++)
 		count[row(id)->stream]++;
-	ck_assert_int_eq(count[METHOD_BIDI_STREAM], 2);
+	ck_assert_int_eq(count[METHOD_BIDI_STREAM], 3);
 	ck_assert_int_eq(row(METHOD_WATCH_WATCH)->stream, METHOD_BIDI_STREAM);
 	ck_assert_int_eq(row(METHOD_LEASE_KEEP_ALIVE)->stream, METHOD_BIDI_STREAM);
+	ck_assert_int_eq(row(METHOD_SESSION_CONNECT)->stream, METHOD_BIDI_STREAM);
 	ck_assert_int_eq(count[METHOD_SERVER_STREAM], 3);
 	ck_assert_int_eq(row(METHOD_KV_RANGE_STREAM)->stream, METHOD_SERVER_STREAM);
 	ck_assert_int_eq(row(METHOD_MAINTENANCE_SNAPSHOT)->stream, METHOD_SERVER_STREAM);
@@ -243,7 +246,7 @@ int main(void)
 	SRunner *sr;
 	int failed;
 
-	tcase_add_test(tc, methods__there_are_52_in_9_services);
+	tcase_add_test(tc, methods__there_are_58_in_11_services);
 	tcase_add_test(tc, methods__each_row_is_a_method_of_its_service);
 	tcase_add_test(tc, methods__each_path_is_service_and_name_and_finds_its_row);
 	tcase_add_test(tc, methods__each_json_path_finds_its_row_in_v3_and_v3beta);
