@@ -15,8 +15,9 @@
 #include "log/log.h"
 
 #define BATCH_ENTRIES_MAX 8192
-#define RESERVE_BYTES (UINT64_C(64) << 20) /* less than this free: what grows is refused */
+#define RESERVE_BYTES (UINT64_C(64) << 20) /* less room than this: what grows is refused */
 #define LOOK_MS 1000                       /* between two looks at the space, and two tries on a full disk */
+#define LOOK_BYTES (RESERVE_BYTES / 8)     /* or after so much was written, whichever comes first: the reserve is not to be gone between two looks */
 
 struct batch {
 	struct storage_batch b;
@@ -70,6 +71,7 @@ static void batch_add(struct disk *d, struct batch *b, struct disk_item *item)
 		if (e->index <= d->installed)
 			continue;
 		b->entries[b->len++] = (struct storage_entry){ e->index, e->term, e->kind, raft_entry_data(e) };
+		d->written += e->len;
 	}
 	if (w->trim_to > b->b.trim_to)
 		b->b.trim_to = w->trim_to;
@@ -91,15 +93,22 @@ static void tell_space(struct disk *d, bool low)
 		log_info("there is disk space again");
 }
 
+/* On the file system, or in the log's map: whichever ends first. */
+static uint64_t room(const struct storage_space *s)
+{
+	uint64_t map = s->map_bytes > s->log_bytes ? s->map_bytes - s->log_bytes : 0;
+	return map < s->free_bytes ? map : s->free_bytes;
+}
+
 static void watch_space(struct disk *d)
 {
 	struct storage_space space;
 	struct errmsg em;
 	if (storage_space(d->node->config.storage, &space, &em))
 		return;
-	if (!d->low && space.free_bytes < RESERVE_BYTES)
+	if (!d->low && room(&space) < RESERVE_BYTES)
 		tell_space(d, true);
-	else if (d->low && space.free_bytes > 2 * RESERVE_BYTES && !storage_restore_ballast(d->node->config.storage, &em))
+	else if (d->low && room(&space) > 2 * RESERVE_BYTES && !storage_restore_ballast(d->node->config.storage, &em))
 		tell_space(d, false);
 }
 
@@ -292,9 +301,10 @@ static void look_after(struct disk *d, bool idle)
 	uint64_t now = node_now_ms();
 	if (idle && storage_trim_pending(d->node->config.storage))
 		commit(d, &(struct storage_batch){ .trim_to = 0 });
-	if (now - d->looked_ms < LOOK_MS)
+	if (now - d->looked_ms < LOOK_MS && d->written < LOOK_BYTES)
 		return;
 	d->looked_ms = now;
+	d->written = 0;
 	watch_space(d);
 }
 

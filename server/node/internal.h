@@ -54,6 +54,7 @@ struct disk {
 	bool low;           /* what grows is refused */
 	bool failed;        /* a write failed: nothing is written any more */
 	uint64_t looked_ms; /* when the space was last looked at */
+	uint64_t written;   /* bytes of entries since then */
 	raft_index installed; /* the newest snapshot put in force here; the log begins behind it */
 };
 

@@ -79,7 +79,7 @@ class Loopback:
 
 class Cell(cells.Cell):
     def __init__(self, server, size, flags):
-        namespaces = os.environ.get("HOLDFAST_TORTURE_NET") == "namespaces"
+        namespaces = os.environ.get("TORTURE_NET") == "namespaces"
         super().__init__(server, size=0, flags=flags, start=False)
         self.replicas = [cells.Replica(self, i + 1, f"{SUBNET}.{i + 2}" if namespaces else "127.0.0.1") for i in range(size)]
         self.network = (Namespaces if namespaces else Loopback)(self.replicas)
@@ -87,10 +87,10 @@ class Cell(cells.Cell):
 
 def enter():
     """Goes on in a network namespace of one's own where that is possible; says so where it is not. Call first thing: it may start the program anew."""
-    if os.environ.get("HOLDFAST_TORTURE_NET"):
+    if os.environ.get("TORTURE_NET"):
         return
     if can_make_namespaces():
-        os.environ["HOLDFAST_TORTURE_NET"] = "namespaces"
+        os.environ["TORTURE_NET"] = "namespaces"
         os.execvp("unshare", ["unshare", "-n", sys.executable, *sys.argv])
     print("not root, or no /dev/net/tun: no network namespaces; the replicas are on loopback, the network is cut by relays", flush=True)
-    os.environ["HOLDFAST_TORTURE_NET"] = "loopback"
+    os.environ["TORTURE_NET"] = "loopback"
