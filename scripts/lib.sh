@@ -2,7 +2,7 @@
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 build_packages=(build-essential pkg-config meson ninja-build libgrpc-dev libprotobuf-c-dev protobuf-c-compiler protobuf-compiler
-  libh2o-evloop-dev liblmdb-dev libjansson-dev libssl-dev libsqlite3-dev libyaml-dev check)
+  libh2o-evloop-dev liblmdb-dev libjansson-dev libssl-dev libsqlite3-dev libyaml-dev libjemalloc-dev check)
 run_packages=(etcd-client python3-grpcio python3-protobuf protobuf-compiler-grpc curl procps)
 test_packages=(etcd-server postgresql g++ "${run_packages[@]}")
 # Other people's clients; only for the part e2e. A node that is there already, from wherever, will do.

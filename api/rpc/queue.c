@@ -8,6 +8,7 @@
 #include "rpc/rpc.h"
 
 #define THREADS_MAX 8
+#define BURST_MAX 32 /* tags between two calls of idle.fn */
 #define LOOK_MS 100 /* how often a thread looks whether it is to end without the queue being empty */
 
 struct rpc_queue {
@@ -15,26 +16,35 @@ struct rpc_queue {
 	pthread_t threads[THREADS_MAX];
 	unsigned threads_len;
 	atomic_bool leave;
+	struct rpc_idle idle;
 	bool left_behind;
 };
 
 static void *run(void *arg)
 {
 	struct rpc_queue *q = arg;
-	while (!atomic_load(&q->leave)) {
-		if (rpc_run(q->cq, rpc_in_ms(LOOK_MS)) == RPC_SHUTDOWN)
-			break;
+	enum rpc_ran ran = RPC_TIMEOUT;
+	for (unsigned n = 0; ran != RPC_SHUTDOWN && !atomic_load(&q->leave);) {
+		if (ran == RPC_TIMEOUT || ++n == BURST_MAX) {
+			n = 0;
+			if (q->idle.fn)
+				q->idle.fn(q->idle.ctx);
+		}
+		/* With nothing there it has to wait; with somebody to tell, it looks first. */
+		ran = rpc_run(q->cq, ran == RPC_TIMEOUT || !q->idle.fn ? rpc_in_ms(LOOK_MS) : gpr_time_0(GPR_CLOCK_MONOTONIC));
 	}
 	return NULL;
 }
 
-struct rpc_queue *rpc_queue_new(unsigned threads, const char *name)
+struct rpc_queue *rpc_queue_new(unsigned threads, const char *name, const struct rpc_idle *idle)
 {
 	struct rpc_queue *q = mem_zalloc(sizeof(*q));
 	ASSERT(threads > 0 && threads <= THREADS_MAX);
 	grpc_init();
 	q->cq = grpc_completion_queue_create_for_next(NULL);
 	q->threads_len = threads;
+	if (idle)
+		q->idle = *idle;
 	for (unsigned i = 0; i < threads; i++) {
 		ASSERT(pthread_create(&q->threads[i], NULL, run, q) == 0);
 		pthread_setname_np(q->threads[i], name);

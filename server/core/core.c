@@ -9,7 +9,7 @@
  *   (Z3) the same events give the same updates: nothing here depends on addresses, hash order or time but for what events bring. */
 #include "internal.h"
 
-enum { APPEND_BYTES = 1 << 20, INFLIGHT = 128, UNCOMMITTED_BYTES = 64 << 20, LOG_MEMORY_BYTES = 16 << 20, MIN_TTL_S = 1 };
+enum { APPEND_BYTES = 1 << 20, INFLIGHT = 128, UNCOMMITTED_BYTES = 64 << 20, LOG_MEMORY_BYTES = 16 << 20, MIN_TTL_S = 1, GATHER_MS = 2 };
 
 /* ---- birth and death ---- */
 
@@ -86,7 +86,7 @@ static void new_raft(struct core *c, const struct raft_boot *boot)
 		.election_timeout_ms = c->config.election_timeout_ms,
 		.heartbeat_ms = c->config.heartbeat_ms,
 		.max_append_bytes = c->config.append_bytes ? c->config.append_bytes : APPEND_BYTES,
-		.max_inflight = c->config.inflight ? c->config.inflight : INFLIGHT,
+		.max_inflight = c->config.inflight ? c->config.inflight : INFLIGHT, .gather_ms = GATHER_MS,
 		.max_uncommitted_bytes = UNCOMMITTED_BYTES,
 		.memory_bytes = c->config.log_memory_bytes ? c->config.log_memory_bytes : LOG_MEMORY_BYTES,
 	};

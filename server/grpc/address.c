@@ -60,16 +60,19 @@ int addresses_add(struct addresses *a, int fd, struct identity *who)
 	return fd;
 }
 
-struct identity *addresses_find(struct addresses *a, const char *peer)
+struct identity *addresses_find(struct addresses *a, const char *peer, int *ret_fd)
 {
 	struct identity *who = NULL;
 	unsigned long fd;
+	*ret_fd = -1;
 	if (strncmp(peer, "fd:", 3) != 0)
 		return NULL;
 	fd = strtoul(peer + 3, NULL, 10);
 	pthread_mutex_lock(&a->mu);
-	if (fd < a->len && a->at[fd])
+	if (fd < a->len && a->at[fd]) {
 		who = identity_ref(a->at[fd]);
+		*ret_fd = (int)fd;
+	}
 	pthread_mutex_unlock(&a->mu);
 	return who;
 }

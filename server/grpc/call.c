@@ -21,6 +21,7 @@ struct call *front_call_new(struct grpc_front *f)
 {
 	struct call *c = mem_zalloc(sizeof(*c));
 	c->front = f;
+	c->fd = -1;
 	c->accepted.fn = call_accepted;
 	c->received.fn = call_received;
 	c->closed.fn = call_closed;
@@ -60,6 +61,7 @@ static void call_reset(struct call *c)
 	memset(&c->service, 0, sizeof(c->service));
 	c->rpc = NULL;
 	c->identity = NULL;
+	c->fd = -1;
 	c->watches_close = c->served = c->initial_sent = c->has_trailer = false;
 	c->cancelled = 0;
 	c->in_outbox = c->sending = c->status_sent = c->broken = c->paused = c->resume = c->finished = c->has_slice = false;
@@ -180,7 +182,7 @@ static bool may_last(const struct method *m)
 static void read_identity(struct call *c)
 {
 	char *peer = grpc_call_get_peer(c->rpc);
-	struct identity *who = addresses_find(&c->front->addresses, peer);
+	struct identity *who = addresses_find(&c->front->addresses, peer, &c->fd);
 	gpr_free(peer);
 	if (!who)
 		return;

@@ -24,7 +24,7 @@ struct addresses {
 void addresses_init(struct addresses *a);
 void addresses_deinit(struct addresses *a);
 int addresses_add(struct addresses *a, int fd, struct identity *who); /* takes `who`; returns the descriptor to use instead of fd, which is then closed */
-struct identity *addresses_find(struct addresses *a, const char *peer); /* a reference of the caller's own; NULL: not known */
+struct identity *addresses_find(struct addresses *a, const char *peer, int *ret_fd); /* a reference of the caller's own; NULL: not known, and the descriptor -1 */
 
 /* Calls that have something to send, on their way from any thread to a queue thread. */
 struct outbox {
@@ -83,6 +83,7 @@ struct call {
 	struct rpc_tag accepted, received, closed, sent;
 	bool watches_close; /* RECV_CLOSE is armed from the start; otherwise it goes with the status */
 	struct identity *identity; /* NULL: not known */
+	int fd;             /* of its connection, which may be gone; -1: not known */
 
 	pthread_mutex_t serial;
 	/* guarded by serial */

@@ -31,7 +31,7 @@
 #include "version.h"
 
 #define STOP_GRACE_MS 500
-#define GRPC_THREADS 2
+#define GRPC_THREADS 1
 #define TLS_THREADS 2
 #define EXIT_USAGE 2
 
@@ -265,6 +265,11 @@ static enum err start_fronts(struct server *s, struct errmsg *em)
 	return start_acceptor(s, em);
 }
 
+static void queue_idle(void *node)
+{
+	node_wake(node);
+}
+
 static enum err start(struct server *s, struct errmsg *em)
 {
 	const struct options *o = &s->options;
@@ -280,7 +285,7 @@ static enum err start(struct server *s, struct errmsg *em)
 	e = start_node(s, em);
 	if (e)
 		return e;
-	s->queue = rpc_queue_new(GRPC_THREADS, "grpc");
+	s->queue = rpc_queue_new(GRPC_THREADS, "grpc", &(struct rpc_idle){ queue_idle, s->node });
 	s->peers = peers_new(id.self, &pc, s->queue);
 	if (s->transport.peer)
 		peers_use_tls(s->peers, s->transport.peer);

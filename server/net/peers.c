@@ -150,7 +150,7 @@ struct peers *peers_new(member_id self, const struct peers_callbacks *cb, struct
 	list_init(&p->removed);
 	list_init(&p->dials);
 	if (!queue)
-		p->own_queue = rpc_queue_new(1, "peers");
+		p->own_queue = rpc_queue_new(1, "peers", NULL);
 	p->cq = rpc_queue_cq(queue ? queue : p->own_queue);
 	p->channel_creds = grpc_insecure_credentials_create();
 	p->wake_channel = grpc_lame_client_channel_create("wake", GRPC_STATUS_UNAVAILABLE, "never used");

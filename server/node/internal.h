@@ -30,6 +30,10 @@ struct inbox {
 	size_t calls_len, message_bytes, others_len;
 	uint64_t disk_done;   /* highest completed write */
 	bool sleeping, stop;
+	bool writing;         /* a write is under way */
+	bool gathering;       /* the core's thread waits for calls to be gather_len */
+	size_t gather_len;
+	bool urgent;          /* a call is among `calls` that needs no write */
 };
 
 /* One log write, or a job that must stand in line with the log's writes. */
@@ -92,14 +96,17 @@ struct node {
 	struct map64 calls;      /* tag -> struct submit_call */
 	struct map64 streams;    /* tag -> struct submit_stream */
 	struct list held_back;   /* struct waiting_message, in wait_seq order */
-	uint64_t disk_done;
+	uint64_t disk_queued, disk_done; /* seq of writes */
+	uint64_t write_began_us;       /* the one under way, or the first of them */
+	size_t batch_calls, write_calls; /* calls of the last batch; of the one that began the write */
+	uint64_t gather_us;            /* for how long the next look at the inbox leaves calls there; see node.c */
 	uint64_t ticked_ms; /* when the core last had a tick */
 	uint64_t looked_ms; /* when we last looked at the clock */
 
 	pthread_mutex_t status_mu;
 	pthread_cond_t status_changed;
 	struct core_status status; /* guarded by status_mu */
-	bool alone;                /* guarded by status_mu: nobody could take the lead */
+	bool alone;                /* guarded by status_mu, written by the core's thread alone: nobody could take the lead */
 };
 
 uint64_t node_now_ms(void);

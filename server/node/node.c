@@ -9,7 +9,17 @@
 #include "log/log.h"
 
 #define TICK_MS 50
+#define LINGER_MS 1
+#define GATHER_MIN 8
+#define GATHER_MAX_US 1000
 #define GAP_MS 500 /* a longer silence between two looks at the clock means that we stood still */
+
+static uint64_t now_us(void)
+{
+	struct timespec ts;
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000 + (uint64_t)ts.tv_nsec / 1000;
+}
 
 /* ---- carrying out an update ---- */
 
@@ -18,6 +28,12 @@ static void queue_write(struct node *n, struct core_write *w)
 	struct disk_item *item;
 	if (!w->seq && !w->trim_to)
 		return;
+	if (w->seq && n->disk_queued == n->disk_done) {
+		n->write_began_us = now_us();
+		n->write_calls = n->batch_calls;
+	}
+	if (w->seq)
+		n->disk_queued = w->seq;
 	item = mem_zalloc(sizeof(*item));
 	item->kind = DISK_WRITE;
 	item->write = *w;
@@ -149,35 +165,109 @@ static void list_take_all(struct list *dst, struct list *src)
 	list_init(src);
 }
 
-static bool inbox_empty_locked(const struct node *n)
+/* Nothing that is worth a batch by itself. */
+static bool inbox_quiet_locked(const struct node *n)
 {
 	const struct inbox *in = &n->inbox;
-	return list_empty(&in->done) && list_empty(&in->messages) && list_empty(&in->calls) && list_empty(&in->others) &&
-	       in->disk_done == n->disk_done && !in->stop;
+	bool calls = in->writing ? in->urgent : !list_empty(&in->calls);
+	return !calls && list_empty(&in->done) && list_empty(&in->messages) && list_empty(&in->others) && in->disk_done == n->disk_done && !in->stop;
+}
+
+static struct timespec in_ms(uint64_t ms)
+{
+	struct timespec ts;
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	ts.tv_nsec += (long)(ms % 1000) * 1000000;
+	ts.tv_sec += (time_t)(ms / 1000) + ts.tv_nsec / 1000000000;
+	ts.tv_nsec %= 1000000000;
+	return ts;
+}
+
+/* Beside a write, and with followers whose disks might be faster, calls wait for at most LINGER_MS. True: it is over. */
+static bool linger_locked(struct node *n)
+{
+	struct timespec until = in_ms(LINGER_MS);
+	while (inbox_quiet_locked(n)) {
+		n->inbox.sleeping = true;
+		if (pthread_cond_timedwait(&n->inbox.wake, &n->inbox.mu, &until) == ETIMEDOUT)
+			return !list_empty(&n->inbox.calls);
+	}
+	return true;
+}
+
+/* A write is done, many wait for it and many for the next one. */
+static bool leave_calls_locked(struct node *n)
+{
+	struct inbox *in = &n->inbox;
+	uint64_t took_us;
+	if (in->disk_done == n->disk_done || in->disk_done != n->disk_queued || in->calls_len < GATHER_MIN || in->urgent || in->stop)
+		return false;
+	took_us = now_us() - n->write_began_us;
+	n->gather_us = took_us / 2 < GATHER_MAX_US ? took_us / 2 : GATHER_MAX_US;
+	in->gather_len = in->calls_len + n->write_calls - n->write_calls / 8;
+	n->write_calls = 0;
+	return true;
+}
+
+/* The last batch answered many, who mostly ask again at once: those who came meanwhile wait for them, a part of what a write takes, so that all go
+ * with one write instead of two that alternate. */
+static void gather_locked(struct node *n)
+{
+	struct inbox *in = &n->inbox;
+	struct timespec until;
+	if (n->gather_us == 0)
+		return;
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_nsec += (long)n->gather_us * 1000;
+	until.tv_sec += until.tv_nsec / 1000000000;
+	until.tv_nsec %= 1000000000;
+	n->gather_us = 0;
+	in->writing = in->gathering = true;
+	while (in->calls_len < in->gather_len && inbox_quiet_locked(n)) {
+		in->sleeping = true;
+		if (pthread_cond_timedwait(&in->wake, &in->mu, &until) == ETIMEDOUT)
+			break;
+	}
+	in->sleeping = in->writing = in->gathering = false;
+}
+
+static void wait_locked(struct node *n, uint64_t wait_ms)
+{
+	struct inbox *in = &n->inbox;
+	struct timespec until = in_ms(wait_ms);
+	in->writing = n->disk_queued > in->disk_done;
+	while (inbox_quiet_locked(n)) {
+		if (in->writing && !n->alone && wait_ms > LINGER_MS) {
+			if (linger_locked(n))
+				break;
+			wait_ms -= LINGER_MS;
+			continue;
+		}
+		in->sleeping = true;
+		if (pthread_cond_timedwait(&in->wake, &in->mu, &until) == ETIMEDOUT)
+			break;
+	}
+	in->sleeping = in->writing = false;
 }
 
 static void wait_and_take(struct node *n, uint64_t until_ms, struct batch *b)
 {
 	struct inbox *in = &n->inbox;
-	struct timespec ts;
 	uint64_t now = node_now_ms();
-	uint64_t wait = until_ms > now ? until_ms - now : 0;
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	ts.tv_nsec += (long)(wait % 1000) * 1000000;
-	ts.tv_sec += (time_t)(wait / 1000) + ts.tv_nsec / 1000000000;
-	ts.tv_nsec %= 1000000000;
 	pthread_mutex_lock(&in->mu);
-	while (wait && inbox_empty_locked(n)) {
-		in->sleeping = true;
-		if (pthread_cond_timedwait(&in->wake, &in->mu, &ts) == ETIMEDOUT)
-			break;
-	}
-	in->sleeping = false;
+	gather_locked(n);
+	if (until_ms > now)
+		wait_locked(n, until_ms - now);
 	list_take_all(&b->done, &in->done);
 	list_take_all(&b->messages, &in->messages);
-	list_take_all(&b->calls, &in->calls);
 	list_take_all(&b->others, &in->others);
-	in->calls_len = in->message_bytes = in->others_len = 0;
+	in->message_bytes = in->others_len = 0;
+	list_init(&b->calls);
+	if (!leave_calls_locked(n)) {
+		list_take_all(&b->calls, &in->calls);
+		in->calls_len = 0;
+		in->urgent = false;
+	}
 	b->disk_done = in->disk_done;
 	b->stop = in->stop;
 	pthread_mutex_unlock(&in->mu);
@@ -210,7 +300,9 @@ static void step_items(struct node *n, struct list *items, uint64_t now)
 static void step_calls(struct node *n, struct list *calls, uint64_t now)
 {
 	struct list *it;
+	n->batch_calls = 0;
 	while ((it = list_pop_front(calls))) {
+		n->batch_calls++;
 		struct submit_call *c = CONTAINER_OF(it, struct submit_call, link);
 		struct core_request r = { .tag = c->tag, .method = c->method, .bytes = c->bytes, .client = c->client, .session = c->session,
 					  .request_id = c->request_id, .first_unanswered = c->first_unanswered,

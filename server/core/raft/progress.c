@@ -4,8 +4,13 @@
  *   REPLICATE  it is known: appends are pipelined, at most max_inflight unacknowledged
  *   SNAPSHOT   what it needs is no longer in the log: the owner sends a snapshot, then PROBE
  *
- * All appends of a batch are made in send_appends(), when the owner takes what is to be done. */
+ * All appends of a batch are made in send_appends(), when the owner takes what is to be done.
+ *
+ * A follower's disk takes one write after the other. What is sent to it beside a write only waits there, so a few entries wait here for
+ * the acknowledgement (gather_ms at the most), and more of them share one message, one write and one acknowledgement. */
 #include "raft_internal.h"
+
+#define GATHER_ENTRIES 1024
 
 void progress_reset(struct raft *r, struct progress *p, member_id id, bool learner)
 {
@@ -140,7 +145,13 @@ static bool may_send(const struct raft *r, const struct progress *p)
 	return false;
 }
 
-static void send_to(struct raft *r, struct progress *p)
+static bool worth_waiting(const struct raft *r, const struct progress *p)
+{
+	return p->state == PROGRESS_REPLICATE && p->inflight_len > 0 && !r->transfer_to && r->now < p->last_sent + r->config.gather_ms &&
+	       r->log.last.index < p->next + GATHER_ENTRIES;
+}
+
+static void send_to(struct raft *r, struct progress *p, bool all)
 {
 	struct raft_log *l = &r->log;
 	while (may_send(r, p)) {
@@ -148,6 +159,11 @@ static void send_to(struct raft *r, struct progress *p)
 		bool news = p->next <= l->last.index || p->state == PROGRESS_PROBE;
 		if (!news && p->commit_sent >= l->commit)
 			return;
+		if (!all && worth_waiting(r, p)) {
+			if (p->last_sent + r->config.gather_ms < r->gather_due)
+				r->gather_due = p->last_sent + r->config.gather_ms;
+			return;
+		}
 		if (p->next < l->mem_first || (!prev_term && p->next != 1)) {
 			want_from_disk(r, p);
 			return;
@@ -157,12 +173,13 @@ static void send_to(struct raft *r, struct progress *p)
 	/* A full pipe must not keep the commit index back for good: the next acknowledgement or heartbeat brings it. */
 }
 
-void send_appends(struct raft *r)
+void send_appends(struct raft *r, bool all)
 {
 	r->send_due = false;
+	r->gather_due = TIME_NEVER;
 	for (size_t i = 0; i < r->members_len; i++) {
 		if (r->members[i].id != r->config.self)
-			send_to(r, &r->progress[i]);
+			send_to(r, &r->progress[i], all);
 	}
 }
 

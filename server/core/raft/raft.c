@@ -85,7 +85,7 @@ void raft_set_members(struct raft *r, const struct raft_member *members, size_t 
 		become_follower(r, r->term, 0);
 	if (r->role == RAFT_LEADER && !r->self_voter) {
 		/* Removed, or made a learner: the last word of this leader is that it is so. */
-		send_appends(r);
+		send_appends(r, /*all=*/true);
 		become_follower(r, r->term, 0);
 	}
 	if (r->role == RAFT_LEADER) {
@@ -110,6 +110,7 @@ struct raft *raft_new(const struct raft_config *config, const struct raft_boot *
 	r->term = boot->hard.term;
 	r->voted_for = boot->hard.voted_for;
 	r->next_read_id = 1;
+	r->gather_due = TIME_NEVER;
 	log_init(&r->log, boot);
 	ASSERT(r->term >= r->log.last.term);
 	raft_set_members(r, boot->members, boot->members_len);
@@ -182,6 +183,10 @@ void raft_tick(struct raft *r, time_ms now)
 			r->transfer_to = 0; /* it did not come about: go on leading */
 		if (now >= r->heartbeat_due)
 			send_heartbeats(r);
+		if (now >= r->gather_due) {
+			r->gather_due = TIME_NEVER;
+			r->send_due = true;
+		}
 		return;
 	}
 	if (now < r->election_deadline)
@@ -213,7 +218,7 @@ void raft_shift(struct raft *r, time_ms gap_ms)
 time_ms raft_next_deadline(const struct raft *r)
 {
 	if (r->role == RAFT_LEADER)
-		return r->members_len > 1 ? r->heartbeat_due : TIME_NEVER;
+		return r->members_len < 2 ? TIME_NEVER : r->gather_due < r->heartbeat_due ? r->gather_due : r->heartbeat_due;
 	return r->self_voter ? r->election_deadline : TIME_NEVER;
 }
 

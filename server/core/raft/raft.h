@@ -30,6 +30,7 @@ struct raft_config {
 	uint32_t heartbeat_ms;
 	size_t max_append_bytes;      /* of entries in one message; one entry always fits */
 	uint32_t max_inflight;        /* unacknowledged append messages a follower */
+	uint32_t gather_ms;           /* a few entries wait that long for an append under way to be acknowledged; 0: never */
 	size_t max_uncommitted_bytes; /* the leader refuses proposals above it: ERR_TOO_MANY_REQUESTS */
 	size_t memory_bytes;          /* applied and durable entries above this leave memory */
 };

@@ -107,6 +107,7 @@ struct raft {
 	time_ms transfer_deadline;
 	bool transfer_sent;
 	bool send_due; /* something may have to be sent to followers */
+	time_ms gather_due; /* when what waits for more is sent at the latest; TIME_NEVER: nothing waits */
 
 	/* reads */
 	uint64_t next_read_id, apply_read_id; /* apply_read_id 0: none out */
@@ -172,7 +173,7 @@ void transfer_step(struct raft *r, const struct progress *p);
 void progress_reset(struct raft *r, struct progress *p, member_id id, bool learner);
 void progress_probe(struct progress *p, raft_index next);
 void progress_ack(struct progress *p, raft_index match);
-void send_appends(struct raft *r);
+void send_appends(struct raft *r, bool all); /* all: nothing waits for more */
 void send_empty_append(struct raft *r, struct progress *p);
 void send_heartbeats(struct raft *r);
 void progress_read_done(struct raft *r, struct progress *p, struct raft_entry *const *entries, size_t len);

@@ -134,7 +134,7 @@ void raft_take_ready(struct raft *r, struct raft_ready *ready)
 		if (can_send_round(r))
 			send_heartbeats(r);
 		if (r->send_due)
-			send_appends(r);
+			send_appends(r, /*all=*/false);
 	}
 	take_committed(r, ready);
 	/* Before the messages: they name the write they wait for by the number that it gets here. */

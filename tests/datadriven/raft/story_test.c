@@ -3,7 +3,7 @@
  * A file in testdata/ is a sequence of commands, `----`, and what they say, up to an empty line. Nothing happens by
  * itself: messages wait until they are delivered, writes until the disk is told to finish, timers until they are ticked.
  *
- *   cell 3 [learners=1] [spare=1] [seed=7] [memory=BYTES] [append=BYTES] [inflight=N]
+ *   cell 3 [learners=1] [spare=1] [seed=7] [memory=BYTES] [append=BYTES] [inflight=N] [gather=MS]
  *   timeout 1              time passes until 1 wants to be ticked, and only 1 is
  *   tick 500 [1 2]         time passes, all or those named are ticked when they want to be; nothing is delivered
  *   run 500                as tick, but messages arrive and disks work meanwhile
@@ -116,6 +116,7 @@ static void do_cell(struct story *s)
 		.spare = option(s, "spare", 0), .election_timeout_ms = 1000, .heartbeat_ms = 100,
 		.max_append_bytes = option(s, "append", 1000), .max_uncommitted_bytes = option(s, "uncommitted", 100000),
 		.memory_bytes = option(s, "memory", 100000), .max_inflight = (uint32_t)option(s, "inflight", 8),
+		.gather_ms = (uint32_t)option(s, "gather", 0),
 	};
 
 	if (s->c) {

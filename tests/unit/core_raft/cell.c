@@ -147,7 +147,7 @@ void node_start(struct cell *c, struct node *n)
 	struct raft_config config = {
 		.self = n->id, .seed = c->opts.seed * 31 + n->id + rng_next(&c->rng) % 1000,
 		.election_timeout_ms = c->opts.election_timeout_ms, .heartbeat_ms = c->opts.heartbeat_ms,
-		.max_append_bytes = c->opts.max_append_bytes, .max_inflight = c->opts.max_inflight,
+		.max_append_bytes = c->opts.max_append_bytes, .max_inflight = c->opts.max_inflight, .gather_ms = c->opts.gather_ms,
 		.max_uncommitted_bytes = c->opts.max_uncommitted_bytes, .memory_bytes = c->opts.memory_bytes,
 	};
 	struct raft_boot boot;

@@ -119,7 +119,7 @@ struct cell_opts {
 	size_t spare;            /* nodes that are not members yet */
 	uint32_t election_timeout_ms, heartbeat_ms;
 	size_t max_append_bytes, max_uncommitted_bytes, memory_bytes;
-	uint32_t max_inflight;
+	uint32_t max_inflight, gather_ms;
 };
 
 struct cell {

@@ -370,7 +370,7 @@ static struct cell_opts any_opts(uint64_t seed, struct rng *rng)
 		.max_append_bytes = rng_chance(rng, 500000) ? 100 : 2000,
 		.max_uncommitted_bytes = rng_chance(rng, 200000) ? 100 : 100000,
 		.memory_bytes = rng_chance(rng, 500000) ? rng_below(rng, 200) : 100000,
-		.max_inflight = (uint32_t)rng_between(rng, 1, 8),
+		.max_inflight = (uint32_t)rng_between(rng, 1, 8), .gather_ms = (uint32_t)rng_between(rng, 0, 20),
 	};
 
 	o.voters = rng_chance(rng, 100000) ? rng_between(rng, 1, 2) : rng_between(rng, 3, 5);
