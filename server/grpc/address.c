@@ -71,7 +71,8 @@ struct identity *addresses_find(struct addresses *a, const char *peer, int *ret_
 	pthread_mutex_lock(&a->mu);
 	if (fd < a->len && a->at[fd]) {
 		who = identity_ref(a->at[fd]);
-		*ret_fd = (int)fd;
+		if (!who->tls) /* behind TLS it is not the socket that leads to the client */
+			*ret_fd = (int)fd;
 	}
 	pthread_mutex_unlock(&a->mu);
 	return who;

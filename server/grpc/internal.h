@@ -24,7 +24,7 @@ struct addresses {
 void addresses_init(struct addresses *a);
 void addresses_deinit(struct addresses *a);
 int addresses_add(struct addresses *a, int fd, struct identity *who); /* takes `who`; returns the descriptor to use instead of fd, which is then closed */
-struct identity *addresses_find(struct addresses *a, const char *peer, int *ret_fd); /* a reference of the caller's own; NULL: not known, and the descriptor -1 */
+struct identity *addresses_find(struct addresses *a, const char *peer, int *ret_fd); /* a reference of the caller's own; NULL: not known. ret_fd: of the client's socket, or -1 */
 
 /* Calls that have something to send, on their way from any thread to a queue thread. */
 struct outbox {
