@@ -1,0 +1,636 @@
+/* test_sess.c: clocks and states, streams, calls, caches, watches and holds of a session's core; the cell is played by hand. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "errors.h"
+#include "etcd/rpc.pb-c.h"
+#include "etcd/v3lock.pb-c.h"
+#include "kit.h"
+
+#define T0 1000000u
+
+static void open_setup(void)
+{
+	kit_setup();
+	kit_open();
+	ck_assert_int_eq(kit_next(SESS_ANSWER)->code, HF_OK);
+}
+
+static void lose_stream(void)
+{
+	kit_step((struct sess_event){ .kind = SESS_STREAM_ENDED, .stream = kit_stream(), .status = STATUS_UNAVAILABLE });
+}
+
+/* ---- clocks and states ---- */
+
+START_TEST(clock__starts_when_open_was_sent)
+{
+	kit.now = T0 + 700; /* the answer was long on its way */
+	kit_open();
+	ck_assert_int_eq(sess_state(kit.s), HF_SAFE);
+	ck_assert_uint_eq(sess_remaining_ms(kit.s, kit.now), LEASE_MS - 700);
+	ck_assert_uint_eq(sess_cache_remaining_ms(kit.s, kit.now), LEASE_MS - 700);
+}
+END_TEST
+
+START_TEST(clock__starts_when_the_keep_alive_was_sent)
+{
+	uint64_t sent, sequence;
+	kit_at(T0 + 4000);
+	sequence = kit_keep_alive_sequence();
+	for (sent = T0 + 3600; sent < T0 + 4000 && sess_remaining_ms(kit.s, sent) > 0; sent++)
+		;
+	kit.now = T0 + 5500;
+	kit_kept_alive(sequence, 5, true);
+	ck_assert_uint_le(sess_remaining_ms(kit.s, kit.now), LEASE_MS - 1500);
+	ck_assert_uint_ge(sess_remaining_ms(kit.s, kit.now), LEASE_MS - 1900); /* it was sent up to a tenth of the period early */
+}
+END_TEST
+
+START_TEST(clock__jeopardy_is_told_before_the_cell_may_end_it)
+{
+	kit_cache("/a", "1", 50);
+	kit_at(T0 + LEASE_MS);
+	ck_assert_int_eq(kit_next(SESS_STATE)->state, HF_JEOPARDY);
+	ck_assert_int_eq(sess_state(kit.s), HF_JEOPARDY);
+	ck_assert_uint_eq(sess_remaining_ms(kit.s, kit.now), 0);
+	ck_assert(!kit_cached("/a"));
+	ck_assert_uint_lt(kit.now, T0 + TTL * 1000 - TTL * 10);
+}
+END_TEST
+
+START_TEST(clock__is_looked_at_before_what_arrives)
+{
+	/* The process was stopped; an answer to what was sent long ago is the first thing it sees. */
+	uint64_t sequence;
+	kit_at(T0 + 4000);
+	sequence = kit_keep_alive_sequence();
+	kit_cache("/a", "1", 50);
+	kit.now = T0 + 60000;
+	kit_kept_alive(sequence, 5, true);
+	ck_assert_int_eq(kit_next(SESS_STATE)->state, HF_JEOPARDY);
+	ck_assert(!kit_any(SESS_STATE));
+	ck_assert(!kit_cached("/a"));
+}
+END_TEST
+
+START_TEST(clock__safe_again_after_an_answer_in_jeopardy)
+{
+	uint64_t sequence;
+	kit_at(T0 + LEASE_MS + 100);
+	ck_assert_int_eq(kit_next(SESS_STATE)->state, HF_JEOPARDY);
+	for (uint64_t before = kit_stream(); kit_stream() == before;)
+		kit_at(kit.now + 10);
+	kit_open(); /* a stream is being resumed all the while */
+	sequence = 0;
+	kit.at = 0;
+	while (kit_any(SESS_SEND)) {
+		Holdfast__V1__SessionRequest *m;
+		struct sess_out *o = kit_next(SESS_SEND);
+		m = holdfast__v1__session_request__unpack(NULL, o->bytes.len, o->bytes.ptr);
+		if (m->request_case == HOLDFAST__V1__SESSION_REQUEST__REQUEST_KEEP_ALIVE)
+			sequence = m->keep_alive->sequence;
+		kit_sent_free(m);
+	}
+	kit_kept_alive(sequence, 5, true);
+	ck_assert_int_eq(sess_state(kit.s), HF_SAFE);
+	ck_assert_uint_gt(sess_remaining_ms(kit.s, kit.now), 0);
+}
+END_TEST
+
+START_TEST(clock__expired_after_the_grace_period)
+{
+	kit_at(T0 + LEASE_MS + 44999);
+	ck_assert_int_eq(kit_next(SESS_STATE)->state, HF_JEOPARDY);
+	ck_assert_int_eq(sess_state(kit.s), HF_JEOPARDY);
+	kit_at(T0 + LEASE_MS + 45000);
+	ck_assert_int_eq(sess_state(kit.s), HF_EXPIRED);
+	ck_assert_int_eq(kit_next(SESS_STATE)->reason, HF_REASON_NO_ANSWER);
+	ck_assert_uint_eq(sess_next_ms(kit.s), SESS_NEVER);
+}
+END_TEST
+
+START_TEST(clock__an_answer_without_the_right_to_cache_leaves_it_as_it_was)
+{
+	kit_at(T0 + 4000);
+	kit_cache("/a", "1", 50);
+	kit.at = 0;
+	kit_kept_alive(kit_keep_alive_sequence(), 5, false);
+	ck_assert(kit_cached("/a"));
+	kit_at(T0 + LEASE_MS);
+	ck_assert_int_eq(sess_state(kit.s), HF_SAFE);
+	ck_assert(!kit_cached("/a"));
+	ck_assert_uint_eq(sess_cache_remaining_ms(kit.s, kit.now), 0);
+}
+END_TEST
+
+START_TEST(open__refused_and_too_late)
+{
+	kit_step((struct sess_event){ .kind = SESS_STREAM_ENDED, .stream = kit_stream(), .status = STATUS_INVALID_ARGUMENT, .text = slice_of_str("no") });
+	ck_assert_int_eq(kit_next(SESS_ANSWER)->code, HF_INVALID);
+	ck_assert_int_eq(sess_state(kit.s), HF_EXPIRED);
+	kit_teardown();
+	kit_setup();
+	kit_at(T0 + 30000);
+	ck_assert_int_eq(kit_next(SESS_ANSWER)->code, HF_TIMEOUT);
+}
+END_TEST
+
+/* ---- streams ---- */
+
+START_TEST(stream__resumes_elsewhere_with_its_secret)
+{
+	Holdfast__V1__SessionRequest *m;
+	uint32_t before = kit.u.at[0].endpoint;
+	ck_assert_int_eq(kit.u.at[0].kind, SESS_CONNECT);
+	lose_stream();
+	ck_assert_uint_ne(kit_next(SESS_CONNECT)->endpoint, before);
+	m = kit_sent(HOLDFAST__V1__SESSION_REQUEST__REQUEST_RESUME);
+	ck_assert_int_eq(m->resume->session, LEASE);
+	ck_assert_uint_eq(m->resume->secret.len, 32);
+	ck_assert_int_eq(m->resume->revision, 100);
+	kit_sent_free(m);
+	kit_keep_alive_sequence(); /* a resume moves no clock */
+}
+END_TEST
+
+START_TEST(stream__silence_is_left)
+{
+	kit_at(T0 + 4000);
+	kit_keep_alive_sequence();
+	ck_assert(!kit_any(SESS_CONNECT));
+	kit_at(T0 + 4000 + 3000);
+	kit_next(SESS_DROP);
+	kit_next(SESS_CONNECT);
+}
+END_TEST
+
+START_TEST(stream__what_an_old_one_says_is_not_heard)
+{
+	uint64_t old = kit_stream();
+	lose_stream();
+	kit_step((struct sess_event){ .kind = SESS_STREAM_ENDED, .stream = old, .status = STATUS_NOT_FOUND });
+	ck_assert_int_eq(sess_state(kit.s), HF_SAFE);
+}
+END_TEST
+
+START_TEST(stream__the_session_is_gone)
+{
+	lose_stream();
+	kit_step((struct sess_event){ .kind = SESS_STREAM_ENDED, .stream = kit_stream(), .status = STATUS_NOT_FOUND,
+				      .text = slice_of_str(err_text(ERR_UNKNOWN_SESSION)) });
+	ck_assert_int_eq(sess_state(kit.s), HF_EXPIRED);
+	ck_assert_int_eq(sess_reason(kit.s), HF_REASON_EXPIRED);
+}
+END_TEST
+
+START_TEST(stream__taken_over_once_is_resumed_again_and_again_is_the_end)
+{
+	Holdfast__V1__SessionResponse m = HOLDFAST__V1__SESSION_RESPONSE__INIT;
+	Holdfast__V1__SessionEnded e = HOLDFAST__V1__SESSION_ENDED__INIT;
+	e.reason = HOLDFAST__V1__SESSION_END__SESSION_TAKEN_OVER;
+	m.response_case = HOLDFAST__V1__SESSION_RESPONSE__RESPONSE_ENDED;
+	m.ended = &e;
+	for (int i = 0; i < 5; i++) {
+		ck_assert_int_eq(sess_state(kit.s), HF_SAFE);
+		kit_tell(m);
+		kit_at(kit.now + 500);
+		kit_open();
+	}
+	ck_assert_int_eq(sess_state(kit.s), HF_EXPIRED);
+	ck_assert_int_eq(sess_reason(kit.s), HF_REASON_TAKEN_OVER);
+}
+END_TEST
+
+START_TEST(stream__closes_in_order)
+{
+	Holdfast__V1__SessionResponse m = HOLDFAST__V1__SESSION_RESPONSE__INIT;
+	Holdfast__V1__SessionEnded e = HOLDFAST__V1__SESSION_ENDED__INIT;
+	kit_ask((struct sess_ask){ .kind = SESS_ASK_CALL, .tag = 7, .method = METHOD_NODES_SET });
+	kit_ask((struct sess_ask){ .kind = SESS_ASK_CLOSE, .tag = 8, .deadline_ms = T0 + 5000 });
+	ck_assert_int_eq(kit_next(SESS_ANSWER)->code, HF_CANCELED);
+	kit_sent_free(kit_sent(HOLDFAST__V1__SESSION_REQUEST__REQUEST_CLOSE));
+	lose_stream();
+	kit_open();
+	kit_sent_free(kit_sent(HOLDFAST__V1__SESSION_REQUEST__REQUEST_CLOSE)); /* asked again */
+	e.reason = HOLDFAST__V1__SESSION_END__SESSION_CLOSED;
+	m.response_case = HOLDFAST__V1__SESSION_RESPONSE__RESPONSE_ENDED;
+	m.ended = &e;
+	kit_tell(m);
+	ck_assert_int_eq(kit_next(SESS_ANSWER)->code, HF_OK);
+	ck_assert_int_eq(sess_state(kit.s), HF_CLOSED);
+}
+END_TEST
+
+/* ---- calls ---- */
+
+START_TEST(call__sent_again_with_its_id)
+{
+	struct sess_out *first, *again, *second;
+	kit_ask((struct sess_ask){ .kind = SESS_ASK_CALL, .tag = 7, .method = METHOD_NODES_SET, .once = true, .bytes = slice_of_str("x") });
+	kit_ask((struct sess_ask){ .kind = SESS_ASK_CALL, .tag = 8, .method = METHOD_NODES_SET, .once = true });
+	first = kit_next(SESS_CALL);
+	ck_assert_uint_eq(first->request_id, 1);
+	second = kit_next(SESS_CALL);
+	ck_assert_uint_eq(second->request_id, 2);
+	ck_assert_uint_eq(second->first_unanswered, 1);
+	lose_stream();
+	kit_next(SESS_CANCEL);
+	kit_open();
+	again = kit_next(SESS_CALL);
+	ck_assert_uint_eq(again->request_id, 1);
+	ck_assert_uint_eq(again->bytes.len, 1);
+	kit_reply(again, STATUS_UNAVAILABLE, "etcdserver: no leader", NULL);
+	ck_assert(!kit_any(SESS_ANSWER));
+	kit_at(kit.now + 1000);
+	kit_next(SESS_CALL); /* the second, on the new stream */
+	again = kit_next(SESS_CALL);
+	ck_assert_uint_eq(again->request_id, 1);
+	kit_reply(again, STATUS_FAILED_PRECONDITION, err_text(ERR_NODE_VERSION), NULL);
+	ck_assert_int_eq(kit_next(SESS_ANSWER)->code, HF_CONFLICT);
+	kit_ask((struct sess_ask){ .kind = SESS_ASK_CALL, .tag = 9, .method = METHOD_NODES_SET, .once = true });
+	ck_assert_uint_eq(kit_next(SESS_CALL)->first_unanswered, 2);
+}
+END_TEST
+
+START_TEST(call__no_more_ids_than_the_cell_keeps_results)
+{
+	struct sess_out *oldest;
+	int sent = 0;
+	for (uint64_t i = 0; i < 100; i++)
+		kit_ask((struct sess_ask){ .kind = SESS_ASK_CALL, .tag = 100 + i, .method = METHOD_NODES_SET, .once = true });
+	oldest = kit_next(SESS_CALL);
+	for (sent = 1; kit_any(SESS_CALL); sent++)
+		kit_next(SESS_CALL);
+	ck_assert_int_eq(sent, 60);
+	kit_reply(oldest, STATUS_OK, "", NULL);
+	ck_assert(kit_any(SESS_CALL));
+}
+END_TEST
+
+START_TEST(call__time_runs_out)
+{
+	kit_ask((struct sess_ask){ .kind = SESS_ASK_CALL, .tag = 7, .method = METHOD_NODES_SET, .once = true, .deadline_ms = T0 + 1500 });
+	kit_at(T0 + 1500);
+	ck_assert_int_eq(kit_next(SESS_ANSWER)->code, HF_TIMEOUT);
+	kit_next(SESS_CANCEL);
+}
+END_TEST
+
+/* ---- caches ---- */
+
+START_TEST(cache__values_and_their_absence)
+{
+	struct sess_cached c;
+	kit_cache("/a", "1", 50);
+	kit_cache("/none", NULL, 51);
+	ck_assert(sess_cache_load(kit.s, slice_of_str("/a"), false, &c));
+	ck_assert(c.exists && c.node.mod_revision == 50 && c.node.value.len == 1);
+	ck_assert(sess_cache_load(kit.s, slice_of_str("/none"), false, &c));
+	ck_assert(!c.exists);
+	ck_assert(!kit_cached("/b"));
+}
+END_TEST
+
+START_TEST(cache__an_invalidation_drops_and_is_acknowledged)
+{
+	Holdfast__V1__SessionRequest *m;
+	kit_cache("/a", "1", 50);
+	kit_cache("/b", "1", 50);
+	kit_invalidate(1, 5, "/a", false);
+	ck_assert(!kit_cached("/a"));
+	ck_assert(kit_cached("/b"));
+	m = kit_sent(HOLDFAST__V1__SESSION_REQUEST__REQUEST_ACK);
+	ck_assert(m->ack->number == 1 && m->ack->term == 5);
+	kit_sent_free(m);
+	kit_invalidate(2, 5, NULL, true);
+	ck_assert(!kit_cached("/b"));
+}
+END_TEST
+
+START_TEST(cache__an_answer_under_way_is_renounced)
+{
+	struct sess_out *call;
+	kit_ask((struct sess_ask){ .kind = SESS_ASK_GET, .tag = 7, .path = slice_of_str("/a") });
+	call = kit_next(SESS_CALL);
+	kit_invalidate(1, 5, "/a", false);
+	kit_value(call, "/a", "old", 50, 5);
+	ck_assert(!kit_cached("/a"));
+	kit_ask((struct sess_ask){ .kind = SESS_ASK_GET, .tag = 8, .path = slice_of_str("/a") });
+	call = kit_next(SESS_CALL);
+	kit_invalidate(2, 5, "/other", false);
+	kit_value(call, "/a", "new", 60, 5);
+	ck_assert(kit_cached("/a"));
+}
+END_TEST
+
+START_TEST(cache__a_new_term_empties_it)
+{
+	struct sess_out *call;
+	kit_cache("/a", "1", 50);
+	kit_ask((struct sess_ask){ .kind = SESS_ASK_GET, .tag = 7, .path = slice_of_str("/b") });
+	call = kit_next(SESS_CALL);
+	kit_invalidate(1, 6, NULL, false);
+	ck_assert_uint_eq(sess_term(kit.s), 6);
+	ck_assert(!kit_cached("/a"));
+	kit_value(call, "/b", "of the term before", 50, 5);
+	ck_assert(!kit_cached("/b"));
+	/* And what an older leader says means nothing any more: not even an acknowledgement. */
+	while (kit_any(SESS_SEND))
+		kit_next(SESS_SEND);
+	kit_cache("/a", "1", 50);
+	kit_invalidate(9, 5, "/a", true);
+	ck_assert(kit_cached("/a"));
+	ck_assert(!kit_any(SESS_SEND));
+}
+END_TEST
+
+START_TEST(cache__any_reply_may_tell_the_term)
+{
+	Holdfast__V1__NodesSetResponse r = HOLDFAST__V1__NODES_SET_RESPONSE__INIT;
+	Etcdserverpb__ResponseHeader h = ETCDSERVERPB__RESPONSE_HEADER__INIT;
+	kit_cache("/a", "1", 50);
+	kit_ask((struct sess_ask){ .kind = SESS_ASK_CALL, .tag = 7, .method = METHOD_NODES_SET });
+	h.cluster_id = 1;
+	h.revision = 200;
+	h.raft_term = 9;
+	r.header = &h;
+	kit_reply(kit_next(SESS_CALL), STATUS_OK, "", &r.base);
+	ck_assert_uint_eq(sess_term(kit.s), 9);
+	ck_assert(!kit_cached("/a"));
+}
+END_TEST
+
+START_TEST(cache__the_clock_is_read_after_the_value_was_loaded)
+{
+	struct sess_cached c;
+	kit_cache("/a", "1", 50);
+	ck_assert(sess_cache_load(kit.s, slice_of_str("/a"), false, &c));
+	/* Stopped here for a while. */
+	ck_assert(!sess_cache_confirm(kit.s, &c, T0 + LEASE_MS));
+	ck_assert(sess_cache_confirm(kit.s, &c, T0 + LEASE_MS - 1));
+}
+END_TEST
+
+START_TEST(cache__an_unheard_number_empties_it)
+{
+	kit_cache("/a", "1", 50);
+	kit_invalidate(1, 5, "/x", false);
+	ck_assert(kit_cached("/a"));
+	kit_invalidate(3, 5, "/x", false);
+	ck_assert(!kit_cached("/a"));
+}
+END_TEST
+
+START_TEST(cache__has_a_bound)
+{
+	char path[16];
+	struct hf_cache_stats stats;
+	for (int i = 0; i < 150; i++) {
+		snprintf(path, sizeof(path), "/k%d", i);
+		kit_cache(path, "v", 50);
+	}
+	sess_cache_stats(kit.s, kit.now, &stats);
+	ck_assert_uint_eq(stats.entries, 100);
+	ck_assert(!kit_cached("/k0"));
+	ck_assert(kit_cached("/k149"));
+}
+END_TEST
+
+/* ---- watches ---- */
+
+static struct sess_out *arm(uint64_t tag)
+{
+	kit_ask((struct sess_ask){ .kind = SESS_ASK_WATCH, .tag = tag, .path = slice_of_str("/w") });
+	return kit_next(SESS_CALL);
+}
+
+static void event(uint64_t watch, int64_t revision)
+{
+	Holdfast__V1__SessionResponse m = HOLDFAST__V1__SESSION_RESPONSE__INIT;
+	Holdfast__V1__SessionEvent e = HOLDFAST__V1__SESSION_EVENT__INIT;
+	e.watch = watch;
+	e.path = (char *)(uintptr_t)"/w";
+	e.revision = revision;
+	m.response_case = HOLDFAST__V1__SESSION_RESPONSE__RESPONSE_EVENT;
+	m.event = &e;
+	kit_tell(m);
+}
+
+START_TEST(watch__fires_once)
+{
+	struct sess_out *o;
+	kit_value(arm(7), "/w", "1", 50, 0);
+	ck_assert_int_eq(kit_next(SESS_ANSWER)->code, HF_OK);
+	event(1, 60);
+	o = kit_next(SESS_FIRED);
+	ck_assert(o->tag == 7 && o->code == HF_OK && o->revision == 60);
+	event(1, 61);
+	ck_assert(!kit_any(SESS_FIRED));
+}
+END_TEST
+
+START_TEST(watch__an_event_may_come_before_its_answer)
+{
+	struct sess_out *call = arm(7);
+	event(1, 60);
+	ck_assert(!kit_any(SESS_FIRED));
+	kit_value(call, "/w", "1", 50, 0);
+	kit_next(SESS_ANSWER);
+	ck_assert_int_eq(kit_next(SESS_FIRED)->revision, 60);
+}
+END_TEST
+
+START_TEST(watch__is_armed_again_and_sees_what_it_missed)
+{
+	kit_value(arm(7), "/w", "1", 50, 0);
+	kit_next(SESS_ANSWER);
+	lose_stream();
+	kit_open();
+	kit_value(kit_next(SESS_CALL), "/w", "1", 50, 0); /* the same: still armed */
+	ck_assert(!kit_any(SESS_FIRED));
+	lose_stream();
+	kit_open();
+	kit_value(kit_next(SESS_CALL), "/w", NULL, 70, 0);
+	ck_assert_int_eq(kit_next(SESS_FIRED)->change, HF_DELETED);
+}
+END_TEST
+
+START_TEST(watch__follows_a_value)
+{
+	kit_ask((struct sess_ask){ .kind = SESS_ASK_FOLLOW, .tag = 7, .path = slice_of_str("/w") });
+	kit_value(kit_next(SESS_CALL), "/w", "1", 50, 0);
+	ck_assert_int_eq(kit_next(SESS_TOLD)->code, HF_OK);
+	event(1, 60);
+	kit_value(kit_next(SESS_CALL), "/w", "3", 62, 0);
+	ck_assert_int_eq(kit_next(SESS_TOLD)->code, HF_OK);
+	lose_stream();
+	kit_open();
+	kit_value(kit_next(SESS_CALL), "/w", "3", 62, 0); /* known */
+	ck_assert(!kit_any(SESS_TOLD));
+	event(1, 80);
+	kit_value(kit_next(SESS_CALL), "/w", NULL, 80, 0);
+	ck_assert_int_eq(kit_next(SESS_TOLD)->code, HF_NOT_FOUND);
+	kit_at(kit.now + 100000);
+	ck_assert_int_eq(kit_next(SESS_TOLD)->code, HF_SESSION_LOST);
+}
+END_TEST
+
+/* ---- holds ---- */
+
+static void grant(const struct sess_out *call, int64_t token)
+{
+	V3lockpb__LockResponse r = V3LOCKPB__LOCK_RESPONSE__INIT;
+	r.key = (ProtobufCBinaryData){ .data = (uint8_t *)(uintptr_t)"l/4d", .len = 4 };
+	r.fencing_token = token;
+	kit_reply(call, STATUS_OK, "", &r.base);
+}
+
+static struct sess_out *lock(uint64_t tag, int64_t wait_ms)
+{
+	kit_ask((struct sess_ask){ .kind = SESS_ASK_LOCK, .tag = tag, .name = slice_of_str("l"), .wait_ms = wait_ms });
+	return kit_next(SESS_CALL);
+}
+
+START_TEST(hold__granted_and_given_up)
+{
+	struct sess_out *o;
+	grant(lock(7, -1), 40);
+	ck_assert_int_eq(kit_next(SESS_ANSWER)->code, HF_OK);
+	ck_assert_int_eq(sess_hold_token(kit.s, 7), 40);
+	ck_assert_int_eq(kit_next(SESS_CALL)->method, METHOD_WATCH_WATCH);
+	kit_ask((struct sess_ask){ .kind = SESS_ASK_LOCK, .tag = 8, .name = slice_of_str("l"), .wait_ms = -1 });
+	ck_assert_int_eq(kit_next(SESS_ANSWER)->code, HF_BUSY);
+	kit_ask((struct sess_ask){ .kind = SESS_ASK_UNLOCK, .tag = 9, .hold = 7 });
+	ck_assert_int_eq(sess_hold_token(kit.s, 7), 0);
+	o = kit_next(SESS_CALL);
+	ck_assert_int_eq(o->method, METHOD_LOCK_UNLOCK);
+	kit_reply(o, STATUS_UNAVAILABLE, "", NULL);
+	ck_assert(!kit_any(SESS_ANSWER));
+	kit_at(kit.now + 1000);
+	kit_reply(kit_next(SESS_CALL), STATUS_OK, "", NULL);
+	ck_assert_int_eq(kit_next(SESS_ANSWER)->code, HF_OK);
+}
+END_TEST
+
+START_TEST(hold__is_lost_with_the_session)
+{
+	grant(lock(7, -1), 40);
+	kit_next(SESS_ANSWER);
+	kit_at(T0 + LEASE_MS);
+	ck_assert(!kit_any(SESS_LOST)); /* in jeopardy: whoever acts asks how long the session is safe, which is not at all */
+	ck_assert_uint_eq(sess_remaining_ms(kit.s, kit.now), 0);
+	kit_at(T0 + LEASE_MS + 45000);
+	ck_assert_int_eq(kit_next(SESS_LOST)->reason, HF_REASON_NO_ANSWER);
+	ck_assert_int_eq(sess_hold_token(kit.s, 7), 0);
+	kit_ask((struct sess_ask){ .kind = SESS_ASK_UNLOCK, .tag = 9, .hold = 7 });
+	ck_assert_int_eq(kit_next(SESS_ANSWER)->code, HF_SESSION_LOST);
+}
+END_TEST
+
+START_TEST(hold__is_lost_when_it_is_broken)
+{
+	Etcdserverpb__WatchResponse w = ETCDSERVERPB__WATCH_RESPONSE__INIT;
+	Mvccpb__Event e = MVCCPB__EVENT__INIT, *events = &e;
+	uint8_t bytes[256];
+	struct sess_out *guard;
+	grant(lock(7, -1), 40);
+	kit_next(SESS_ANSWER);
+	guard = kit_next(SESS_CALL);
+	e.type = MVCCPB__EVENT__EVENT_TYPE__DELETE;
+	w.n_events = 1;
+	w.events = &events;
+	kit_step((struct sess_event){ .kind = SESS_PART, .call = guard->call, .attempt = guard->attempt,
+				      .bytes = slice_of(bytes, etcdserverpb__watch_response__pack(&w, bytes)) });
+	ck_assert_int_eq(kit_next(SESS_LOST)->reason, HF_REASON_BROKEN);
+	ck_assert_int_eq(sess_state(kit.s), HF_SAFE);
+}
+END_TEST
+
+START_TEST(hold__what_was_not_waited_for_is_given_up_before_it_is_asked_again)
+{
+	struct sess_out *o;
+	lock(7, 1000);
+	kit_at(T0 + 1000 + 3000);
+	ck_assert_int_eq(kit_next(SESS_ANSWER)->code, HF_TIMEOUT);
+	o = kit_next(SESS_CALL);
+	ck_assert_int_eq(o->method, METHOD_LOCK_UNLOCK);
+	kit_ask((struct sess_ask){ .kind = SESS_ASK_LOCK, .tag = 8, .name = slice_of_str("l"), .wait_ms = -1 });
+	ck_assert(!kit_any(SESS_CALL));
+	kit_reply(o, STATUS_OK, "", NULL);
+	ck_assert_int_eq(kit_next(SESS_CALL)->method, METHOD_LOCK_LOCK);
+}
+END_TEST
+
+START_TEST(hold__a_grant_in_jeopardy_is_told_when_it_is_safe)
+{
+	struct sess_out *o;
+	uint64_t sequence = 0;
+	lock(7, -1);
+	kit_at(T0 + LEASE_MS + 10);
+	ck_assert_int_eq(sess_state(kit.s), HF_JEOPARDY);
+	for (uint64_t before = kit_stream(); kit_stream() == before;)
+		kit_at(kit.now + 10);
+	kit_open();
+	kit.at = 0;
+	o = NULL;
+	while (kit_any(SESS_CALL))
+		o = kit_next(SESS_CALL);
+	ck_assert_ptr_nonnull(o);
+	kit.at = 0;
+	while (kit_any(SESS_SEND)) {
+		Holdfast__V1__SessionRequest *m;
+		struct sess_out *s = kit_next(SESS_SEND);
+		m = holdfast__v1__session_request__unpack(NULL, s->bytes.len, s->bytes.ptr);
+		if (m->request_case == HOLDFAST__V1__SESSION_REQUEST__REQUEST_KEEP_ALIVE)
+			sequence = m->keep_alive->sequence;
+		kit_sent_free(m);
+	}
+	grant(o, 40);
+	ck_assert_int_eq(sess_hold_token(kit.s, 7), 0);
+	kit_kept_alive(sequence, 5, true);
+	ck_assert_int_eq(sess_state(kit.s), HF_SAFE);
+	ck_assert_int_eq(sess_hold_token(kit.s, 7), 40);
+}
+END_TEST
+
+static void add(Suite *s, const char *name, void (*setup)(void), const TTest *const *tests, size_t len)
+{
+	TCase *t = tcase_create(name);
+	tcase_add_checked_fixture(t, setup, kit_teardown);
+	for (size_t i = 0; i < len; i++)
+		tcase_add_test(t, tests[i]);
+	suite_add_tcase(s, t);
+}
+
+#define ADD(s, name, setup, ...)                                                \
+	do {                                                                    \
+		const TTest *const tests[] = { __VA_ARGS__ };                   \
+		add(s, name, setup, tests, sizeof(tests) / sizeof(tests[0]));   \
+	} while (0)
+
+int main(void)
+{
+	Suite *s = suite_create("sess");
+	SRunner *r;
+	int failed;
+	ADD(s, "opening", kit_setup, clock__starts_when_open_was_sent, open__refused_and_too_late);
+	ADD(s, "clock", open_setup, clock__starts_when_the_keep_alive_was_sent, clock__jeopardy_is_told_before_the_cell_may_end_it,
+	    clock__is_looked_at_before_what_arrives, clock__safe_again_after_an_answer_in_jeopardy, clock__expired_after_the_grace_period,
+	    clock__an_answer_without_the_right_to_cache_leaves_it_as_it_was);
+	ADD(s, "stream", open_setup, stream__resumes_elsewhere_with_its_secret, stream__silence_is_left, stream__what_an_old_one_says_is_not_heard,
+	    stream__the_session_is_gone, stream__taken_over_once_is_resumed_again_and_again_is_the_end, stream__closes_in_order);
+	ADD(s, "call", open_setup, call__sent_again_with_its_id, call__no_more_ids_than_the_cell_keeps_results, call__time_runs_out);
+	ADD(s, "cache", open_setup, cache__values_and_their_absence, cache__an_invalidation_drops_and_is_acknowledged,
+	    cache__an_answer_under_way_is_renounced, cache__a_new_term_empties_it, cache__any_reply_may_tell_the_term,
+	    cache__the_clock_is_read_after_the_value_was_loaded, cache__an_unheard_number_empties_it, cache__has_a_bound);
+	ADD(s, "watch", open_setup, watch__fires_once, watch__an_event_may_come_before_its_answer, watch__is_armed_again_and_sees_what_it_missed,
+	    watch__follows_a_value);
+	ADD(s, "hold", open_setup, hold__granted_and_given_up, hold__is_lost_with_the_session, hold__is_lost_when_it_is_broken,
+	    hold__what_was_not_waited_for_is_given_up_before_it_is_asked_again, hold__a_grant_in_jeopardy_is_told_when_it_is_safe);
+	r = srunner_create(s);
+	srunner_run_all(r, CK_ENV);
+	failed = srunner_ntests_failed(r);
+	srunner_free(r);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
