@@ -70,18 +70,31 @@ static bool next_message(struct buf *messages, size_t *pos, struct slice *ret)
 	return true;
 }
 
+static void write_reply(struct exchange *ex, struct slice message)
+{
+	if (ex->text)
+		ex->not_text = !transcode_write_text(ex->method->reply, message, &ex->gateway->scratch, &ex->queued) || ex->not_text;
+	else
+		ASSERT(transcode_write(ex->method->reply, message, &ex->gateway->scratch, &ex->queued));
+}
+
 void exchange_replies(struct exchange *ex, struct buf *messages, uint32_t replies)
 {
 	bool stream = ex->method->stream != METHOD_UNARY;
 	struct slice message;
 	size_t pos = 0;
-	while (next_message(messages, &pos, &message)) {
+	while (!ex->not_text && next_message(messages, &pos, &message)) {
+		size_t before = ex->queued.len;
 		if (stream)
 			buf_append(&ex->queued, "{\"result\":", 10);
-		ASSERT(transcode_write(ex->method->reply, message, &ex->gateway->scratch, &ex->queued));
+		write_reply(ex, message);
 		if (stream)
 			buf_append(&ex->queued, "}\n", 2);
+		if (ex->not_text)
+			ex->queued.len = before;
 	}
+	if (ex->not_text && ex->call)
+		json_call_cancel(ex->call);
 	if (!stream)
 		return;
 	ex->queued_replies += replies;
@@ -92,6 +105,11 @@ void exchange_replies(struct exchange *ex, struct buf *messages, uint32_t replie
 void exchange_finished(struct exchange *ex, enum err err, const char *text, struct slice details)
 {
 	ex->body_done = true;
+	if (ex->not_text) {
+		err = ERR_REPLY_NOT_TEXT;
+		text = err_text(err);
+		details = slice_of(NULL, 0);
+	}
 	if (err && !ex->started) {
 		reply_error(ex, err_status(err), slice_of_str(text), details);
 		return;
@@ -124,7 +142,7 @@ static enum message next_in_body(struct exchange *ex, struct buf *out, enum err 
 	case JSON_VALUE:
 		break;
 	}
-	*ret_err = transcode_read(ex->method->request, value, out, em);
+	*ret_err = ex->text ? transcode_read_text(ex->method->request, value, out, em) : transcode_read(ex->method->request, value, out, em);
 	return *ret_err ? MESSAGE_BAD : MESSAGE;
 }
 
@@ -209,6 +227,24 @@ static size_t head_size(const h2o_req_t *req)
 	return size;
 }
 
+/* "?text=1", alone or among others, or the header. */
+static bool wants_text(const h2o_req_t *req)
+{
+	static const char wish[] = "text=1";
+	struct slice path = slice_of_iovec(req->path);
+	const uint8_t *at = path.len ? memchr(path.ptr, '?', path.len) : NULL, *end = path.ptr + path.len;
+	ssize_t header = h2o_find_header_by_str(&req->headers, "holdfast-text", 13, -1);
+	if (header >= 0 && is(req->headers.entries[header].value, "1"))
+		return true;
+	while (at) {
+		const uint8_t *next = memchr(at + 1, '&', (size_t)(end - at - 1));
+		if (slice_eq(slice_of(at + 1, (size_t)((next ? next : end) - at - 1)), slice_of_str(wish)))
+			return true;
+		at = next;
+	}
+	return false;
+}
+
 static bool is_overloaded(const struct exchange *ex)
 {
 	return ex->gateway->input_bytes > GATEWAY_INPUT_MAX && ex->req->entity.len > GATEWAY_INPUT_SMALL;
@@ -222,11 +258,16 @@ static void route(struct exchange *ex)
 		reply_plain_error(ex, 431, NULL);
 		return;
 	}
+	if (!access_host_allowed(ex->gateway, req)) {
+		reply_plain_error(ex, 421, NULL);
+		return;
+	}
 	if (is(req->method, "OPTIONS")) {
 		reply_text(ex, 200, NULL, slice_of(NULL, 0));
 		return;
 	}
-	ex->method = ex->connection->pages_only ? NULL : method_by_json_path(path);
+	ex->method = ex->connection->pages_only || ex->gateway->config.no_json ? NULL : method_by_json_path(path);
+	ex->text = wants_text(req);
 	if (!ex->method) {
 		if (!page_serve(ex, path, is(req->method, "GET"), is(req->method, "HEAD")))
 			reply_plain_error(ex, 404, NULL);

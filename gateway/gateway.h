@@ -15,6 +15,12 @@ struct gateway_config {
 	uint64_t request_timeout_ms;  /* header and body must have arrived by then */
 	uint64_t idle_timeout_ms;     /* of a kept-alive connection */
 	const char *server_version;   /* /version: etcdserver */
+	uint64_t member_id, quota_bytes; /* for metrics */
+	bool no_json;                 /* serve pages alone */
+	const char *const *origins;   /* of web pages that may call; len 0: all. Borrowed */
+	size_t origins_len;
+	const char *const *hosts;     /* names that plain requests may use; len 0: any. Borrowed */
+	size_t hosts_len;
 	/* Appends Prometheus text of the parts the gateway does not know; may be NULL. */
 	void (*metrics)(void *ctx, struct buf *out);
 	void *metrics_ctx;

@@ -59,6 +59,8 @@ struct exchange {
 	uint32_t sending_replies, queued_replies; /* that the service waits to hear taken */
 	size_t body_pos;
 	bool body_done;
+	bool text;     /* bytes are text in this exchange */
+	bool not_text; /* a reply had bytes that are none; the call ends with that */
 	bool paused;  /* the service takes no more messages now */
 	bool started; /* the reply's head is out */
 	bool busy;    /* h2o has `sending` */
@@ -136,6 +138,10 @@ void exchange_replies(struct exchange *ex, struct buf *messages, uint32_t replie
 void exchange_flush(struct exchange *ex);
 void exchange_finished(struct exchange *ex, enum err err, const char *text, struct slice details); /* ex->call is NULL already */
 
+/* access.c: which web pages and which names may be used to call. */
+bool access_host_allowed(const struct gateway *g, const h2o_req_t *req);
+const char *access_origin(const struct gateway *g, h2o_req_t *req); /* the header's value; NULL: none. Of the request's memory */
+
 /* reply.c: ways to answer; each is the exchange's last word, except reply_start(). */
 unsigned http_status_of(enum status_code status);
 const char *http_reason_of(unsigned http_status);
@@ -159,7 +165,12 @@ void json_calls_stop(struct gateway *g, bool streams_only);
 
 /* pages.c: true when the path is one of these and has been answered. */
 bool page_serve(struct exchange *ex, struct slice path, bool get, bool head);
-/* metrics.c */
+/* metrics.c, metrics_etcd.c */
+void metric_head(struct buf *out, const char *name, const char *type, const char *help);
+void metric_gauge(struct buf *out, const char *name, const char *help, uint64_t v);
+void metric_counter(struct buf *out, const char *name, const char *help, uint64_t v);
+void metrics_write_calls(struct buf *out);
+void metrics_write_etcd(struct gateway *g, struct buf *out);
 void metrics_write(struct gateway *g, struct buf *out);
 
 #endif

@@ -136,6 +136,16 @@ static size_t utf8_len(struct slice s)
 	return len;
 }
 
+bool json_is_utf8(struct slice text)
+{
+	for (size_t i = 0, n; i < text.len; i += n) {
+		n = utf8_len(slice_of(text.ptr + i, text.len - i));
+		if (!n)
+			return false;
+	}
+	return true;
+}
+
 static void append_rune(struct buf *out, uint32_t r)
 {
 	if (r < 0x80) {

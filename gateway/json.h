@@ -31,6 +31,7 @@ bool json_next_element(struct slice array, size_t *pos, struct slice *ret);
 /* Appends a string's text, `value` being the string with its quotes. False: not UTF-8, or half a surrogate pair. */
 bool json_unquote(struct slice value, struct buf *out);
 
+bool json_is_utf8(struct slice text);
 /* Appends text with its quotes, escaped as Go does (also for HTML); what is not UTF-8 becomes U+FFFD. */
 void json_quote(struct buf *out, struct slice text);
 

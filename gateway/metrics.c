@@ -9,23 +9,23 @@
 #include "internal.h"
 #include "node/node.h"
 
-static void head(struct buf *out, const char *name, const char *type, const char *help)
+void metric_head(struct buf *out, const char *name, const char *type, const char *help)
 {
 	buf_printf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
 }
 
 static void put_u64(struct buf *out, const char *name, const char *type, const char *help, uint64_t v)
 {
-	head(out, name, type, help);
+	metric_head(out, name, type, help);
 	buf_printf(out, "%s %" PRIu64 "\n", name, v);
 }
 
-static void gauge(struct buf *out, const char *name, const char *help, uint64_t v)
+void metric_gauge(struct buf *out, const char *name, const char *help, uint64_t v)
 {
 	put_u64(out, name, "gauge", help, v);
 }
 
-static void counter(struct buf *out, const char *name, const char *help, uint64_t v)
+void metric_counter(struct buf *out, const char *name, const char *help, uint64_t v)
 {
 	put_u64(out, name, "counter", help, v);
 }
@@ -37,7 +37,7 @@ static void write_cpu(struct buf *out)
 	struct rusage u;
 	if (getrusage(RUSAGE_SELF, &u) < 0)
 		return;
-	head(out, "process_cpu_seconds_total", "counter", "User and system time that the process has used.");
+	metric_head(out, "process_cpu_seconds_total", "counter", "User and system time that the process has used.");
 	buf_printf(out, "process_cpu_seconds_total %.3f\n",
 		   (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6);
 }
@@ -50,8 +50,10 @@ static void write_memory(struct buf *out)
 	if (!f)
 		return;
 	if (fscanf(f, "%llu %llu", &total, &resident) == 2) {
-		gauge(out, "process_resident_memory_bytes", "Memory in use.", resident * page);
-		gauge(out, "process_virtual_memory_bytes", "Address space in use.", total * page);
+		metric_gauge(out, "process_resident_memory_bytes", "Memory in use.", resident * page);
+		metric_gauge(out, "process_virtual_memory_bytes", "Address space in use.", total * page);
+		metric_head(out, "process_virtual_memory_max_bytes", "gauge", "Address space that the process may have.");
+		buf_printf(out, "process_virtual_memory_max_bytes %s\n", "1.8446744073709552e+19");
 	}
 	fclose(f);
 }
@@ -65,10 +67,14 @@ static void write_descriptors(struct buf *out)
 		while (readdir(d))
 			n++;
 		closedir(d);
-		gauge(out, "process_open_fds", "Descriptors in use.", n > 3 ? n - 3 : 0); /* without ".", ".." and this directory's own */
+		n = n > 3 ? n - 3 : 0; /* without ".", ".." and this directory's own */
+		metric_gauge(out, "process_open_fds", "Descriptors in use.", n);
+		metric_gauge(out, "os_fd_used", "Descriptors in use.", n);
 	}
-	if (getrlimit(RLIMIT_NOFILE, &limit) == 0)
-		gauge(out, "process_max_fds", "Descriptors that the process may have.", limit.rlim_cur);
+	if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+		metric_gauge(out, "process_max_fds", "Descriptors that the process may have.", limit.rlim_cur);
+		metric_gauge(out, "os_fd_limit", "Descriptors that the process may have.", limit.rlim_cur);
+	}
 }
 
 /* The 22nd field of stat, in ticks since the machine started, and that start as /proc/stat has it. */
@@ -99,7 +105,7 @@ static void write_process(struct buf *out)
 	write_memory(out);
 	write_descriptors(out);
 	if (read_start_time(&start)) {
-		head(out, "process_start_time_seconds", "gauge", "When the process started, in seconds since 1970.");
+		metric_head(out, "process_start_time_seconds", "gauge", "When the process started, in seconds since 1970.");
 		buf_printf(out, "process_start_time_seconds %.2f\n", start);
 	}
 }
@@ -110,30 +116,30 @@ static void write_node(struct buf *out, struct node *n)
 {
 	struct core_status s;
 	node_status(n, &s);
-	gauge(out, "holdfast_serving", "1 when this replica knows a leader and has caught up.", s.serving);
-	gauge(out, "holdfast_is_leader", "1 when this replica leads its cell.", s.role == RAFT_LEADER);
-	gauge(out, "holdfast_has_leader", "1 when this replica knows a leader.", s.leader != 0);
-	gauge(out, "holdfast_raft_term", "The term that this replica is in.", s.term);
-	gauge(out, "holdfast_raft_commit_index", "Highest log position known to be on a quorum.", s.commit);
-	gauge(out, "holdfast_raft_applied_index", "Highest log position fed to the state machine.", s.applied);
-	gauge(out, "holdfast_raft_last_index", "Last position of this replica's log.", s.last);
-	gauge(out, "holdfast_raft_stable_index", "Last position of the log that is on this replica's disk.", s.stable);
-	gauge(out, "holdfast_revision", "The store's revision.", (uint64_t)s.revision);
-	gauge(out, "holdfast_leases", "Leases alive.", s.leases);
-	gauge(out, "holdfast_keys", "Keys in the store.", s.keys);
-	gauge(out, "holdfast_watchers", "Watches open on this replica.", s.watchers);
-	gauge(out, "holdfast_pending_calls", "Calls that wait for the log or for a quorum.", s.pending);
-	gauge(out, "holdfast_waiters", "Calls that wait for a lock or an election.", s.waiters);
-	gauge(out, "holdfast_sessions", "Sessions open in this cell.", s.open_sessions);
-	gauge(out, "holdfast_session_streams", "Streams of sessions on this replica.", s.session_streams);
-	gauge(out, "holdfast_cached_things", "Values and lists that clients may have cached, as this leader knows.", s.cached_things);
-	gauge(out, "holdfast_cached_pairs", "Pairs of a session and a thing that it may have cached.", s.cached_pairs);
-	counter(out, "holdfast_invalidations_total", "Invalidations that this leader has sent.", s.invalidations);
-	gauge(out, "holdfast_sessions_owing", "Sessions that have not acknowledged all invalidations.", s.sessions_owing);
-	gauge(out, "holdfast_gated_writes", "Writes that wait for such sessions.", s.gated);
-	head(out, "holdfast_oldest_invalidation_seconds", "gauge", "How long the oldest invalidation has not been acknowledged; 0: there is none.");
+	metric_gauge(out, "holdfast_serving", "1 when this replica knows a leader and has caught up.", s.serving);
+	metric_gauge(out, "holdfast_is_leader", "1 when this replica leads its cell.", s.role == RAFT_LEADER);
+	metric_gauge(out, "holdfast_has_leader", "1 when this replica knows a leader.", s.leader != 0);
+	metric_gauge(out, "holdfast_raft_term", "The term that this replica is in.", s.term);
+	metric_gauge(out, "holdfast_raft_commit_index", "Highest log position known to be on a quorum.", s.commit);
+	metric_gauge(out, "holdfast_raft_applied_index", "Highest log position fed to the state machine.", s.applied);
+	metric_gauge(out, "holdfast_raft_last_index", "Last position of this replica's log.", s.last);
+	metric_gauge(out, "holdfast_raft_stable_index", "Last position of the log that is on this replica's disk.", s.stable);
+	metric_gauge(out, "holdfast_revision", "The store's revision.", (uint64_t)s.revision);
+	metric_gauge(out, "holdfast_leases", "Leases alive.", s.leases);
+	metric_gauge(out, "holdfast_keys", "Keys in the store.", s.keys);
+	metric_gauge(out, "holdfast_watchers", "Watches open on this replica.", s.watchers);
+	metric_gauge(out, "holdfast_pending_calls", "Calls that wait for the log or for a quorum.", s.pending);
+	metric_gauge(out, "holdfast_waiters", "Calls that wait for a lock or an election.", s.waiters);
+	metric_gauge(out, "holdfast_sessions", "Sessions open in this cell.", s.open_sessions);
+	metric_gauge(out, "holdfast_session_streams", "Streams of sessions on this replica.", s.session_streams);
+	metric_gauge(out, "holdfast_cached_things", "Values and lists that clients may have cached, as this leader knows.", s.cached_things);
+	metric_gauge(out, "holdfast_cached_pairs", "Pairs of a session and a thing that it may have cached.", s.cached_pairs);
+	metric_counter(out, "holdfast_invalidations_total", "Invalidations that this leader has sent.", s.invalidations);
+	metric_gauge(out, "holdfast_sessions_owing", "Sessions that have not acknowledged all invalidations.", s.sessions_owing);
+	metric_gauge(out, "holdfast_gated_writes", "Writes that wait for such sessions.", s.gated);
+	metric_head(out, "holdfast_oldest_invalidation_seconds", "gauge", "How long the oldest invalidation has not been acknowledged; 0: there is none.");
 	buf_printf(out, "holdfast_oldest_invalidation_seconds %.3f\n", (double)s.oldest_owed_ms / 1000);
-	gauge(out, "holdfast_store_bytes", "Bytes that keys, values and their history take.", s.store_bytes);
+	metric_gauge(out, "holdfast_store_bytes", "Bytes that keys, values and their history take.", s.store_bytes);
 }
 
 /* ---- the gateway ---- */
@@ -149,7 +155,7 @@ static uint64_t list_len(const struct list *l)
 static void write_requests(struct buf *out, const struct gateway *g)
 {
 	const char *name = "holdfast_gateway_requests_total";
-	head(out, name, "counter", "JSON requests that were answered, by method and status.");
+	metric_head(out, name, "counter", "JSON requests that were answered, by method and status.");
 	for (int i = 0; i < METHOD_COUNT; i++) {
 		const struct method *m = method_by_id((enum method_id)i);
 		for (int status = 0; status < STATUS_COUNT; status++) {
@@ -162,11 +168,11 @@ static void write_requests(struct buf *out, const struct gateway *g)
 
 static void write_gateway(struct buf *out, struct gateway *g)
 {
-	gauge(out, "holdfast_gateway_connections", "HTTP/1.1 connections open.", atomic_load(&g->connections_len));
-	counter(out, "holdfast_gateway_connections_refused_total", "Connections refused because there were too many.",
+	metric_gauge(out, "holdfast_gateway_connections", "HTTP/1.1 connections open.", atomic_load(&g->connections_len));
+	metric_counter(out, "holdfast_gateway_connections_refused_total", "Connections refused because there were too many.",
 		atomic_load(&g->refused_connections));
-	gauge(out, "holdfast_gateway_calls", "Calls and streams open.", list_len(&g->calls));
-	gauge(out, "holdfast_gateway_request_bytes", "Bytes of requests in memory.", g->input_bytes);
+	metric_gauge(out, "holdfast_gateway_calls", "Calls and streams open.", list_len(&g->calls));
+	metric_gauge(out, "holdfast_gateway_request_bytes", "Bytes of requests in memory.", g->input_bytes);
 	write_requests(out, g);
 }
 
@@ -174,6 +180,8 @@ void metrics_write(struct gateway *g, struct buf *out)
 {
 	write_process(out);
 	write_node(out, g->config.node);
+	metrics_write_calls(out);
+	metrics_write_etcd(g, out);
 	write_gateway(out, g);
 	if (g->config.metrics)
 		g->config.metrics(g->config.metrics_ctx, out);

@@ -18,6 +18,7 @@ struct reader {
 	struct errmsg *em;
 	struct buf scratch;
 	unsigned depth;
+	bool text; /* bytes come as text */
 };
 
 static enum err read_message(struct reader *r, const ProtobufCMessageDescriptor *desc, struct slice value, struct buf *out);
@@ -194,12 +195,21 @@ static enum err not_utf8(struct reader *r)
 	return ERR_MALFORMED_JSON;
 }
 
+static enum err read_string(struct reader *r, struct slice value)
+{
+	if (value.ptr[0] != '"')
+		return json_is_null(value) ? ERR_OK : wrong_kind(r, value, "string");
+	return json_unquote(value, &r->scratch) ? ERR_OK : not_utf8(r);
+}
+
 static enum err read_bytes(struct reader *r, struct slice value)
 {
 	struct slice text;
 	struct buf unquoted = { .ptr = NULL };
 	size_t at;
 	bool ok;
+	if (r->text)
+		return read_string(r, value);
 	if (value.ptr[0] == '[')
 		return read_byte_list(r, value);
 	if (value.ptr[0] != '"')
@@ -219,13 +229,6 @@ static enum err read_bytes(struct reader *r, struct slice value)
 		return ERR_MALFORMED_JSON;
 	}
 	return ERR_OK;
-}
-
-static enum err read_string(struct reader *r, struct slice value)
-{
-	if (value.ptr[0] != '"')
-		return json_is_null(value) ? ERR_OK : wrong_kind(r, value, "string");
-	return json_unquote(value, &r->scratch) ? ERR_OK : not_utf8(r);
 }
 
 static bool is_scalar(const ProtobufCFieldDescriptor *f)
@@ -428,10 +431,20 @@ static enum err read_message(struct reader *r, const ProtobufCMessageDescriptor 
 	return e;
 }
 
-enum err transcode_read(const ProtobufCMessageDescriptor *desc, struct slice value, struct buf *out, struct errmsg *em)
+static enum err read_whole(const ProtobufCMessageDescriptor *desc, struct slice value, bool text, struct buf *out, struct errmsg *em)
 {
-	struct reader r = { .em = em };
+	struct reader r = { .em = em, .text = text };
 	enum err e = read_message(&r, desc, value, out);
 	buf_free(&r.scratch);
 	return e;
+}
+
+enum err transcode_read(const ProtobufCMessageDescriptor *desc, struct slice value, struct buf *out, struct errmsg *em)
+{
+	return read_whole(desc, value, false, out, em);
+}
+
+enum err transcode_read_text(const ProtobufCMessageDescriptor *desc, struct slice value, struct buf *out, struct errmsg *em)
+{
+	return read_whole(desc, value, true, out, em);
 }

@@ -45,6 +45,7 @@ const char *http_reason_of(unsigned status)
 		{ 408, "Request Timeout" },
 		{ 409, "Conflict" },
 		{ 412, "Precondition Failed" },
+		{ 421, "Misdirected Request" },
 		{ 429, "Too Many Requests" },
 		{ 431, "Request Header Fields Too Large" },
 		{ 500, "Internal Server Error" },
@@ -66,11 +67,14 @@ static void add_header(h2o_req_t *req, const char *name, const char *lower, cons
 	h2o_add_header_by_str(&req->pool, &req->res.headers, lower, strlen(lower), 0, name, value, strlen(value));
 }
 
-static void add_common_headers(h2o_req_t *req)
+static void add_common_headers(const struct gateway *g, h2o_req_t *req)
 {
+	const char *origin = access_origin(g, req);
+	if (!origin)
+		return;
 	add_header(req, "Access-Control-Allow-Headers", "access-control-allow-headers", "accept, content-type, authorization");
 	add_header(req, "Access-Control-Allow-Methods", "access-control-allow-methods", "POST, GET, OPTIONS, PUT, DELETE");
-	add_header(req, "Access-Control-Allow-Origin", "access-control-allow-origin", "*");
+	add_header(req, "Access-Control-Allow-Origin", "access-control-allow-origin", origin);
 }
 
 static void start(struct exchange *ex, unsigned status, const char *type)
@@ -79,7 +83,7 @@ static void start(struct exchange *ex, unsigned status, const char *type)
 	ex->started = true;
 	ex->req->res.status = (int)status;
 	ex->req->res.reason = http_reason_of(status);
-	add_common_headers(ex->req);
+	add_common_headers(ex->gateway, ex->req);
 	if (type)
 		add_header(ex->req, "Content-Type", "content-type", type);
 }

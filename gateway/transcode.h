@@ -17,8 +17,13 @@ enum { TRANSCODE_DEPTH_MAX = 40 }; /* messages within messages; the services all
 /* value: one that json_scan() has passed. Appends the packed message to out. ERR_MALFORMED_JSON or ERR_TOO_DEEP, with em; out then holds rubbish. */
 enum err transcode_read(const ProtobufCMessageDescriptor *desc, struct slice value, struct buf *out, struct errmsg *em);
 
+/* With bytes (keys, values, names) as text instead of base64. */
+enum err transcode_read_text(const ProtobufCMessageDescriptor *desc, struct slice value, struct buf *out, struct errmsg *em);
+
 /* Appends the message as JSON. scratch is used and cleared. False: these bytes are no such message. */
 bool transcode_write(const ProtobufCMessageDescriptor *desc, struct slice bytes, struct arena *scratch, struct buf *out);
+/* With bytes as text; the message is one. False: some of them are not UTF-8; what is appended is still JSON. */
+bool transcode_write_text(const ProtobufCMessageDescriptor *desc, struct slice bytes, struct arena *scratch, struct buf *out);
 /* The same, as a google.protobuf.Any would be: with "@type" first. */
 bool transcode_write_any(const ProtobufCMessageDescriptor *desc, struct slice bytes, struct arena *scratch, struct buf *out);
 

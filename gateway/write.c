@@ -3,17 +3,25 @@
 #include "transcode.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "base64.h"
 #include "json.h"
 
-static void write_fields(struct buf *out, const ProtobufCMessage *m, bool first);
+struct writer {
+	struct buf *out;
+	bool text;     /* bytes are written as text */
+	bool not_text; /* some of them were no UTF-8 */
+};
 
-static void write_message(struct buf *out, const ProtobufCMessage *m)
+static void write_fields(struct writer *w, const ProtobufCMessage *m, bool first);
+
+static void write_message(struct writer *w, const ProtobufCMessage *m)
 {
+	struct buf *out = w->out;
 	buf_append_byte(out, '{');
-	write_fields(out, m, true);
+	write_fields(w, m, true);
 	buf_append_byte(out, '}');
 }
 
@@ -47,9 +55,28 @@ static void write_enum(struct buf *out, const ProtobufCEnumDescriptor *desc, int
 		write_signed(out, v, false);
 }
 
-/* at: the member of the struct, or an element of its list. */
-static void write_value(struct buf *out, const ProtobufCFieldDescriptor *f, const void *at)
+/* A snapshot is no text, whoever asks. */
+static bool is_blob(const ProtobufCFieldDescriptor *f)
 {
+	return strcmp(f->name, "blob") == 0;
+}
+
+static void write_bytes(struct writer *w, const ProtobufCFieldDescriptor *f, struct slice bytes)
+{
+	if (w->text && !is_blob(f)) {
+		w->not_text = w->not_text || !json_is_utf8(bytes);
+		json_quote(w->out, bytes);
+		return;
+	}
+	buf_append_byte(w->out, '"');
+	base64_encode(w->out, bytes);
+	buf_append_byte(w->out, '"');
+}
+
+/* at: the member of the struct, or an element of its list. */
+static void write_value(struct writer *w, const ProtobufCFieldDescriptor *f, const void *at)
+{
+	struct buf *out = w->out;
 	const ProtobufCBinaryData *bytes = at;
 	switch (f->type) {
 	case PROTOBUF_C_TYPE_INT32:
@@ -74,12 +101,10 @@ static void write_value(struct buf *out, const ProtobufCFieldDescriptor *f, cons
 		json_quote(out, slice_of_str(*(const char *const *)at ? *(const char *const *)at : ""));
 		break;
 	case PROTOBUF_C_TYPE_BYTES:
-		buf_append_byte(out, '"');
-		base64_encode(out, slice_of(bytes->data, bytes->len));
-		buf_append_byte(out, '"');
+		write_bytes(w, f, slice_of(bytes->data, bytes->len));
 		break;
 	case PROTOBUF_C_TYPE_MESSAGE:
-		write_message(out, *(const ProtobufCMessage *const *)at);
+		write_message(w, *(const ProtobufCMessage *const *)at);
 		break;
 	default:
 		ASSERT(!"a kind of field that the API does not use");
@@ -125,14 +150,15 @@ static bool is_default(const ProtobufCFieldDescriptor *f, const void *at)
 	}
 }
 
-static void write_list(struct buf *out, const ProtobufCFieldDescriptor *f, const char *elements, size_t len)
+static void write_list(struct writer *w, const ProtobufCFieldDescriptor *f, const char *elements, size_t len)
 {
+	struct buf *out = w->out;
 	size_t size = element_size(f);
 	buf_append_byte(out, '[');
 	for (size_t i = 0; i < len; i++) {
 		if (i)
 			buf_append_byte(out, ',');
-		write_value(out, f, elements + i * size);
+		write_value(w, f, elements + i * size);
 	}
 	buf_append_byte(out, ']');
 }
@@ -148,8 +174,9 @@ static bool is_present(const ProtobufCFieldDescriptor *f, const char *m)
 	return !is_default(f, m + f->offset);
 }
 
-static void write_fields(struct buf *out, const ProtobufCMessage *m, bool first)
+static void write_fields(struct writer *w, const ProtobufCMessage *m, bool first)
 {
+	struct buf *out = w->out;
 	const char *at = (const char *)m;
 	for (unsigned i = 0; i < m->descriptor->n_fields; i++) {
 		const ProtobufCFieldDescriptor *f = &m->descriptor->fields[i];
@@ -162,9 +189,9 @@ static void write_fields(struct buf *out, const ProtobufCMessage *m, bool first)
 		buf_append_slice(out, slice_of_str(f->name));
 		buf_append(out, "\":", 2);
 		if (f->label == PROTOBUF_C_LABEL_REPEATED)
-			write_list(out, f, *(const char *const *)(const void *)(at + f->offset), *(const size_t *)(const void *)(at + f->quantifier_offset));
+			write_list(w, f, *(const char *const *)(const void *)(at + f->offset), *(const size_t *)(const void *)(at + f->quantifier_offset));
 		else
-			write_value(out, f, at + f->offset);
+			write_value(w, f, at + f->offset);
 	}
 }
 
@@ -176,19 +203,30 @@ static ProtobufCMessage *unpack(const ProtobufCMessageDescriptor *desc, struct s
 
 bool transcode_write(const ProtobufCMessageDescriptor *desc, struct slice bytes, struct arena *scratch, struct buf *out)
 {
+	struct writer w = { .out = out };
 	const ProtobufCMessage *m = unpack(desc, bytes, scratch);
 	if (m)
-		write_message(out, m);
+		write_message(&w, m);
 	return m;
+}
+
+bool transcode_write_text(const ProtobufCMessageDescriptor *desc, struct slice bytes, struct arena *scratch, struct buf *out)
+{
+	struct writer w = { .out = out, .text = true };
+	const ProtobufCMessage *m = unpack(desc, bytes, scratch);
+	ASSERT(m);
+	write_message(&w, m);
+	return !w.not_text;
 }
 
 bool transcode_write_any(const ProtobufCMessageDescriptor *desc, struct slice bytes, struct arena *scratch, struct buf *out)
 {
+	struct writer w = { .out = out };
 	const ProtobufCMessage *m = unpack(desc, bytes, scratch);
 	if (!m)
 		return false;
 	buf_printf(out, "{\"@type\":\"type.googleapis.com/%s\"", desc->name);
-	write_fields(out, m, false);
+	write_fields(&w, m, false);
 	buf_append_byte(out, '}');
 	return true;
 }

@@ -195,6 +195,10 @@ void calls_expire(struct core *c)
 
 		if (call->deadline > clock)
 			return;
+		if (call->kind == CALL_COMMAND)
+			c->seen.proposals_failed++;
+		else
+			c->seen.reads_failed++;
 		call_tell(c, call, timeout_error(c, call), NULL, NULL);
 		call_give_up(c, call);
 	}

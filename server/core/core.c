@@ -444,6 +444,13 @@ const struct raft *core_raft(const struct core *c)
 	return c->raft;
 }
 
+static bool core_is_learner(const struct core *c)
+{
+	const struct member_record *self = member_find(&c->state, c->config.member);
+
+	return self && self->learner;
+}
+
 void core_status(const struct core *c, struct core_status *ret)
 {
 	struct watch_stats watches;
@@ -474,6 +481,21 @@ void core_status(const struct core *c, struct core_status *ret)
 	ret->sessions_owing = cache.owing;
 	ret->oldest_owed_ms = cache.oldest == TIME_NEVER ? 0 : c->now - cache.oldest;
 	ret->gated = c->gate.len;
+	ret->watch_streams = watches.streams;
+	ret->watchers_behind = watches.behind;
+	ret->watch_events = watches.events;
+	ret->watch_lost = watches.lost;
+	ret->leader_changes = c->seen.leader_changes;
+	ret->proposals_failed = c->seen.proposals_failed;
+	ret->reads_failed = c->seen.reads_failed;
+	ret->leases_renewed = c->seen.leases_renewed;
+	ret->snapshots_installed = c->seen.snapshots_installed;
+	ret->log_pending = c->backlog_len;
+	ret->compact_revision = c->state.compact_revision;
+	ret->counts = c->env.counts;
+	ret->learner = core_is_learner(c);
+	ret->disk_low = c->disk_low;
+	ret->no_space = c->disk_low || (c->config.quota_bytes && ret->store_bytes > c->config.quota_bytes);
 	ret->serving = ret->leader != 0 && ret->applied >= c->boot_commit;
 }
 

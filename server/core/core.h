@@ -17,6 +17,7 @@
 #ifndef HOLDFAST_CORE_H
 #define HOLDFAST_CORE_H
 
+#include "core/kv/kv.h"
 #include "core/raft/raft.h"
 #include "core/state.h"
 #include "methods.h"
@@ -224,6 +225,16 @@ struct core_status {
 	/* as leader: who caches what, and what waits for them to forget it */
 	uint64_t cached_things, cached_pairs, invalidations, sessions_owing, gated;
 	time_ms oldest_owed_ms;   /* how long the oldest invalidation has not been acknowledged */
+	uint64_t watch_streams, watchers_behind, watch_events, watch_lost;
+	uint64_t leader_changes; /* a leader was heard of that was not known before */
+	uint64_t proposals_failed, reads_failed; /* calls whose patience ended */
+	uint64_t leases_renewed; /* as leader */
+	uint64_t snapshots_installed;
+	uint64_t log_pending;    /* committed, not applied */
+	revision compact_revision;
+	struct kv_counts counts;
+	bool learner;
+	bool disk_low, no_space; /* no_space: what grows is refused, for whatever reason */
 	bool serving; /* knows a leader and has applied what was committed at start */
 };
 void core_status(const struct core *c, struct core_status *ret);

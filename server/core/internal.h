@@ -365,6 +365,11 @@ struct core {
 	bool publish_due;
 	time_ms publish_at;
 
+	struct {
+		uint64_t leader_changes, proposals_failed, reads_failed, leases_renewed, snapshots_installed;
+		member_id leader; /* the last one heard of */
+	} seen; /* for people */
+
 	core_trace_fn trace;
 	void *trace_ctx;
 	struct out out;

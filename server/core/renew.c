@@ -45,6 +45,7 @@ static void renew_here(struct core *c, struct call *call)
 	call->renewed = true;
 	call->renewed_err = lessor_renew(c->lessor, call->lease, c->now, &call->ttl_s);
 	call->extended = call->renewed_err == ERR_OK && gate_extend(c, call->lease, call->ttl_s);
+	c->seen.leases_renewed += call->renewed_err == ERR_OK;
 }
 
 void renew_submit(struct core *c, struct call *call)
@@ -159,6 +160,7 @@ static int64_t ask_renew(struct core *c, lease_id id, bool *ret_extended)
 	enum err e = lessor_renew(c->lessor, id, c->now, &ttl_s);
 
 	*ret_extended = e == ERR_OK && gate_extend(c, id, ttl_s);
+	c->seen.leases_renewed += e == ERR_OK;
 	return e == ERR_OK ? ttl_s : e == ERR_LEASE_NOT_FOUND ? 0 : TTL_ASK_AGAIN;
 }
 

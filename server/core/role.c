@@ -41,6 +41,10 @@ static void role_change(struct core *c)
 	c->role = raft_role(c->raft);
 	c->term = raft_current_term(c->raft);
 	c->leader = raft_leader(c->raft);
+	if (c->leader && c->leader != c->seen.leader) {
+		c->seen.leader = c->leader;
+		c->seen.leader_changes++;
+	}
 	c->env.header.term = c->term;
 	c->out.role_changed = true;
 	if (c->promoted && !core_leads(c))

@@ -228,6 +228,7 @@ static void install(struct core *c)
 	sessions_recheck(c);
 	propose_applied_term(c, id.term);
 	renew_unpark(c);
+	c->seen.snapshots_installed++;
 	core_emit(c, TRACE_INSTALL, id.index, id.term, 0);
 }
 

@@ -23,6 +23,7 @@
 #include "base/mem.h"
 #include "internal.h"
 #include "log/log.h"
+#include "metrics.h"
 
 enum {
 	ARMED = 64,
@@ -74,7 +75,7 @@ enum err front_open(struct grpc_front *f, struct call *c)
 	if (atomic_load(&f->ending))
 		e = ERR_STOPPED;
 	else if (f->open_len >= f->config.max_calls)
-		e = ERR_TOO_MANY_REQUESTS;
+		metric_add(METRIC_REFUSED_CALLS, 1), e = ERR_TOO_MANY_REQUESTS;
 	list_push_back(&f->open, &c->link);
 	f->open_len++;
 	pthread_mutex_unlock(&f->mu);

@@ -238,7 +238,7 @@ static enum err start_acceptor(struct server *s, struct errmsg *em)
 static enum err start_fronts(struct server *s, struct errmsg *em)
 {
 	const struct options *o = &s->options;
-	struct service_limits limits = { (uint32_t)o->max_txn_ops, (uint32_t)o->max_request_bytes };
+	struct service_limits limits = { (uint32_t)o->max_txn_ops, (uint32_t)o->max_request_bytes, (uint32_t)o->max_value_bytes };
 	s->service = service_new(s->node, &limits);
 	s->grpc = grpc_front_new(&(struct grpc_front_config){
 		.queue = s->queue,
@@ -259,6 +259,13 @@ static enum err start_fronts(struct server *s, struct errmsg *em)
 		.request_timeout_ms = 10000,
 		.idle_timeout_ms = 120000,
 		.server_version = o->etcd_version,
+		.member_id = s->names.self,
+		.quota_bytes = o->quota_backend_bytes,
+		.no_json = !o->enable_grpc_gateway,
+		.origins = (const char *const *)o->cors.items,
+		.origins_len = o->cors.len,
+		.hosts = (const char *const *)o->host_whitelist.items,
+		.hosts_len = o->host_whitelist.len,
 		.metrics = on_metrics,
 		.metrics_ctx = s,
 	});

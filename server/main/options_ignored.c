@@ -94,6 +94,7 @@ static const struct ignored table[] = {
 	{ "discovery-token", false, REFUSE, "", "there is no discovery: name the members with --initial-cluster" },
 	{ "discovery-endpoints", false, REFUSE, "", "there is no discovery: name the members with --initial-cluster" },
 	{ "proxy", false, REFUSE, "off", "there is no v2 proxy" },
+	{ "force-new-cluster", true, REFUSE, "false", "a cell that has lost its quorum is restored from a backup" },
 	{ "unsafe-no-fsync", true, REFUSE, "false", "what is acknowledged is on the disk, always" },
 };
 

@@ -36,6 +36,7 @@
 #include "base/mem.h"
 #include "listen.h"
 #include "log/log.h"
+#include "metrics.h"
 #include "tls_pump.h"
 #include "url.h"
 
@@ -261,6 +262,7 @@ static void watch_listeners(struct acceptor *a, bool on)
 
 static void pause_accepting(struct acceptor *a, uint64_t now, const char *why)
 {
+	metric_add(METRIC_REFUSED_CONNECTIONS, 1);
 	if (!a->short_since)
 		log_warn("out of descriptors, connections are refused until some are closed", LOG_STR("cause", why));
 	a->short_since = now;

@@ -13,6 +13,7 @@
 #include <time.h>
 
 #include "log/log.h"
+#include "metrics.h"
 
 #define BATCH_ENTRIES_MAX 8192
 #define RESERVE_BYTES (UINT64_C(64) << 20) /* less room than this: what grows is refused */
@@ -197,13 +198,25 @@ static enum err commit_run(struct disk *d, void *arg, struct errmsg *em)
 	return storage_commit(d->node->config.storage, arg, em);
 }
 
+static uint64_t now_us(void)
+{
+	struct timespec ts;
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000 + (uint64_t)ts.tv_nsec / 1000;
+}
+
 static enum err commit(struct disk *d, struct storage_batch *b)
 {
 	struct work w = { commit_run, b, "write the log" };
 	struct errmsg em = { .text = "" };
+	uint64_t from = now_us();
 	enum err e = run_work(d, &w, &em);
 	if (e)
 		fail(d, &w, e, &em);
+	else
+		metric_took(METRIC_TIME_LOG_COMMIT, now_us() - from);
+	for (size_t i = 0; !e && i < b->entries_len; i++)
+		metric_add(METRIC_LOG_WRITE_BYTES, b->entries[i].payload.len);
 	return e;
 }
 

@@ -6,6 +6,7 @@
 
 #include "core/snapshot/snapshot.h"
 #include "log/log.h"
+#include "metrics.h"
 
 struct snap_item {
 	struct list link;
@@ -56,6 +57,8 @@ static void save(struct snap *s, const struct snapshot_job *job)
 	raft_index index = job->view->applied.index;
 	uint64_t from = node_now_ms();
 	enum err e = write_view(s, job, &em);
+	if (!e)
+		metric_took(METRIC_TIME_SNAPSHOT_SAVE, (node_now_ms() - from) * 1000);
 	if (e)
 		log_warn("cannot write a snapshot, the log is kept", LOG_U64("index", index), LOG_ERR("error", e),
 			 LOG_STR("cause", em.text));

@@ -55,7 +55,10 @@ void node_stream_close(struct node *n, uint64_t tag);                       /* t
 struct node_health {
 	bool serving;       /* knows a leader, has caught up with what was committed at start, can commit */
 	bool leader;
+	bool no_space, corrupt; /* alarms */
+	bool learner;
 	uint64_t leader_id, term, applied, revision;
+	uint64_t silence_ms;    /* since the core's thread last had a turn: it takes one at least each 50 ms */
 };
 void node_health(struct node *n, struct node_health *ret);
 const char *node_etcd_version(const struct node *n); /* the etcd version that we claim, "3.5.x" */

@@ -51,10 +51,16 @@ enum err service_check_form(const struct service_call *c, struct slice bytes);
 /* The same, and what the handler's check says. */
 enum err service_check(const struct service_call *c, struct slice bytes, const char **ret_detail);
 
+/* values.c: of an unpacked request; no value is larger than --max-value-bytes allows. */
+enum err service_check_values(const struct service_call *c, const ProtobufCMessage *request, const char **ret_detail);
+
 /* This thread's arena, for one unpacked request at a time; it is given back before anything else is called. */
 struct arena *service_scratch(void);
 void service_scratch_done(struct arena *a);
 
+/* What every reply and every end goes through: it is counted. As ops->reply (messages is taken) and ops->finish. */
+void service_tell(struct service_call *c, struct buf *messages);
+void service_tell_end(struct service_call *c, enum err e, const char *detail, struct slice details);
 /* Ends a call that never got to the node. From within a call in. */
 void service_finish(struct service_call *c, enum err e, const char *detail);
 /* Puts the length in front of the one message in *reply and hands it over. */

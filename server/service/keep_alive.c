@@ -10,6 +10,7 @@
 #include "base/pbw.h"
 #include "etcd/rpc.pb-c.h"
 #include "internal.h"
+#include "metrics.h"
 
 enum { REQUEST_MAX = 11 }; /* tag and varint */
 
@@ -117,7 +118,7 @@ static void unlock_and_finish(struct keep_alive *ka)
 	enum err e = ka->ending;
 	pthread_mutex_unlock(&ka->mu);
 	if (finish)
-		c->ops->finish(c, e, NULL, slice_of(NULL, 0));
+		service_tell_end(c, e, NULL, slice_of(NULL, 0));
 }
 
 /* Core's thread. */
@@ -185,7 +186,7 @@ static bool keep_alive_message(struct service_call *c, struct slice bytes)
 	bool more = true;
 	pthread_mutex_lock(&ka->mu);
 	if (!e && ka->outstanding >= SERVICE_INFLIGHT_MAX)
-		e = ERR_TOO_MANY_REQUESTS;
+		metric_add(METRIC_REFUSED_INFLIGHT, 1), e = ERR_TOO_MANY_REQUESTS;
 	if (!ka->closing && e) {
 		close_with(ka, e, false);
 	} else if (!ka->closing) {

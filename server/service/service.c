@@ -9,6 +9,7 @@
 #include "base/pbw.h"
 #include "checks.h"
 #include "internal.h"
+#include "metrics.h"
 
 enum {
 	REQUEST_DEPTH_MAX = 32,
@@ -142,17 +143,36 @@ enum err service_check(const struct service_call *c, struct slice bytes, const c
 	a = service_scratch();
 	m = protobuf_c_message_unpack(c->method->request, &a->pb, bytes.len, bytes.ptr);
 	e = m ? c->handler->check(c->service, m, ret_detail) : ERR_MALFORMED;
+	if (!e && bytes.len > c->service->limits.max_value_bytes)
+		e = service_check_values(c, m, ret_detail);
 	service_scratch_done(a);
 	return e;
 }
 
 /* ---- life of a call ---- */
 
+void service_tell(struct service_call *c, struct buf *messages)
+{
+	uint64_t n = 0;
+	for (size_t pos = 0; pos < messages->len; n++) {
+		const uint8_t *p = messages->ptr + pos;
+		pos += 4 + ((size_t)p[0] | (size_t)p[1] << 8 | (size_t)p[2] << 16 | (size_t)p[3] << 24);
+	}
+	metric_call_sent(c->method->id, n, messages->len);
+	c->ops->reply(c, messages);
+}
+
+void service_tell_end(struct service_call *c, enum err e, const char *detail, struct slice details)
+{
+	metric_call_handled(c->method->id, err_status(e));
+	c->ops->finish(c, e, detail, details);
+}
+
 void service_finish(struct service_call *c, enum err e, const char *detail)
 {
 	ASSERT(!c->over);
 	c->over = true;
-	c->ops->finish(c, e, detail, slice_of(NULL, 0));
+	service_tell_end(c, e, detail, slice_of(NULL, 0));
 }
 
 void service_reply_one(struct service_call *c, struct buf *reply)
@@ -165,7 +185,7 @@ void service_reply_one(struct service_call *c, struct buf *reply)
 	for (size_t i = 0; i < sizeof(len); i++)
 		reply->ptr[i] = (uint8_t)(len >> (8 * i));
 	reply->len += sizeof(len);
-	c->ops->reply(c, reply);
+	service_tell(c, reply);
 }
 
 static bool has_leader(const struct service *s)
@@ -200,6 +220,7 @@ void service_start(struct service *s, struct service_call *c)
 	c->handler = &handlers[c->method->id];
 	c->over = false;
 	c->state = NULL;
+	metric_call_started(c->method->id);
 	if (!c->handler->class)
 		service_finish(c, ERR_UNIMPLEMENTED, NULL);
 	else if (!is_once_well_formed(c))
@@ -212,6 +233,7 @@ void service_start(struct service *s, struct service_call *c)
 
 bool service_message(struct service_call *c, struct slice bytes)
 {
+	metric_call_received(c->method->id, 1, bytes.len);
 	return c->over ? true : c->handler->class->message(c, bytes);
 }
 

@@ -62,6 +62,7 @@ struct service;
 struct service_limits {
 	uint32_t max_txn_ops;       /* 128 */
 	uint32_t max_request_bytes; /* 1.5 MiB */
+	uint32_t max_value_bytes;   /* of what is stored; 0: as a request may have */
 };
 struct service *service_new(struct node *n, const struct service_limits *limits);
 void service_free(struct service *s); /* no call may be open */

@@ -25,13 +25,13 @@ static void stream_output(struct submit_stream *submit, struct buf *messages, bo
 	struct service_call *c = st->call;
 	int failed;
 	if (messages && messages->len)
-		c->ops->reply(c, messages);
+		service_tell(c, messages);
 	else if (messages)
 		buf_free(messages);
 	if (!finished)
 		return;
 	failed = atomic_load(&st->failed);
-	c->ops->finish(c, failed ? (enum err)failed : e, NULL, slice_of(NULL, 0));
+	service_tell_end(c, failed ? (enum err)failed : e, NULL, slice_of(NULL, 0));
 }
 
 static void close_with(struct stream *st, enum err e)

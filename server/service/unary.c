@@ -5,6 +5,7 @@
  *   (U3) the bytes of all requests under way have a bound: many large ones at once must not take the memory that the state needs. */
 #include "base/mem.h"
 #include "internal.h"
+#include "metrics.h"
 
 struct unary {
 	struct service_call *call;
@@ -28,7 +29,7 @@ static void unary_done(struct submit_call *submit, enum err e, struct buf *reply
 		service_reply_one(c, reply);
 	else if (reply)
 		buf_free(reply);
-	c->ops->finish(c, e, NULL, buf_view(&why));
+	service_tell_end(c, e, NULL, buf_view(&why));
 	buf_free(&why);
 }
 
@@ -46,6 +47,7 @@ static void submit(struct service_call *c, struct slice bytes)
 	struct unary *u;
 	enum err e;
 	if (!take_room(c->service, bytes.len)) {
+		metric_add(METRIC_REFUSED_BYTES, 1);
 		service_finish(c, ERR_TOO_MANY_REQUESTS, NULL);
 		return;
 	}

@@ -17,6 +17,12 @@ static void on_change(void *ctx, const struct kv *prev, const struct kv *next)
 	lease_id before = prev ? prev->lease : 0;
 	lease_id after = kv_is_tombstone(next) ? 0 : next->lease;
 
+	if (kv_is_tombstone(next)) {
+		env->counts.deletes++;
+	} else {
+		env->counts.puts++;
+		env->counts.put_bytes += next->key_len + next->value_len;
+	}
 	if (before != after) {
 		if (before != 0)
 			lease_detach(env->lessor, before, kv_key(prev));
@@ -329,15 +335,18 @@ void kv_delete_key(struct kv_env *env, struct slice key)
 enum err kv_compact(struct kv_env *env, struct slice request, struct buf *ret)
 {
 	Etcdserverpb__CompactionRequest *r;
+	uint64_t before;
 	enum err e = kv_unpack(env, &etcdserverpb__compaction_request__descriptor, request, &r);
 
 	if (e)
 		return e;
 	if (r->revision < 0)
 		return ERR_COMPACTED;
+	before = store_history_begin(env->store, 0);
 	e = store_compact(env->store, r->revision);
 	if (e)
 		return e;
+	env->counts.compacted += store_history_begin(env->store, 0) - before;
 	kv_header_reply(env, ret);
 	return ERR_OK;
 }

@@ -27,6 +27,12 @@ struct kv_header {
 	raft_term term;
 };
 
+/* What was done here since the start, for people; never part of the state. */
+struct kv_counts {
+	uint64_t puts, put_bytes, deletes, ranges, txns, compacted;
+	uint64_t leases_granted, leases_ended, leases_expired; /* ended: expired or not */
+};
+
 struct kv_env {
 	struct state *state;
 	struct store *store;
@@ -38,6 +44,7 @@ struct kv_env {
 	time_ms now;             /* for deadlines of granted leases; never part of the state */
 	void (*session_ended)(void *ctx, lease_id id); /* NULL: nobody listens. An open session's record is gone */
 	void *session_ctx;
+	struct kv_counts counts;
 	uint32_t max_txn_ops;    /* 128: for kv_check_txn before a request is proposed; an applied entry is not judged by it (see kv.c) */
 };
 

@@ -26,6 +26,7 @@ void kv_end_lease(struct kv_env *env, lease_id id)
 		buf_free(&key);
 	}
 	ASSERT(lease_remove(env->lessor, id) == ERR_OK);
+	env->counts.leases_ended++;
 	if (env->once)
 		once_end_session(env->once, id);
 	if (session_remove(env->state, id) && env->session_ended)
@@ -44,6 +45,7 @@ enum err kv_lease_grant(struct kv_env *env, struct slice request, struct buf *re
 		e = lease_grant(env->lessor, r->id, r->ttl, env->now, &ttl_s);
 	if (e)
 		return e;
+	env->counts.leases_granted++;
 	if (ret) {
 		kv_header_reply(env, ret);
 		pbw_i64(ret, 2, r->id);
@@ -76,8 +78,10 @@ enum err kv_lease_end(struct kv_env *env, struct slice payload, raft_term entry_
 	if (m->term != entry_term)
 		return ERR_OK;
 	for (size_t i = 0; i < m->n_ids; i++) {
-		if (lease_find(env->lessor, m->ids[i])) /* it may have been revoked since it was proposed */
-			kv_end_lease(env, m->ids[i]);
+		if (!lease_find(env->lessor, m->ids[i])) /* it may have been revoked since it was proposed */
+			continue;
+		kv_end_lease(env, m->ids[i]);
+		env->counts.leases_expired++;
 	}
 	return ERR_OK;
 }

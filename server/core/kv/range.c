@@ -197,6 +197,7 @@ enum err kv_range(struct kv_env *env, struct slice request, struct buf *ret)
 		e = store_check_revision(env->store, r->revision);
 	if (e)
 		return e;
+	env->counts.ranges++;
 	kv_run_range(&run, r);
 	return ERR_OK;
 }

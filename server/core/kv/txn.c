@@ -344,6 +344,7 @@ enum err kv_txn(struct kv_env *env, struct slice request, struct buf *ret)
 		e = plan_txn(&plan, r);
 	if (e)
 		return e;
+	env->counts.txns++;
 	store_txn_begin(env->store);
 	if (ret)
 		kv_write_header(env, env->state->revision + (plan.changes ? 1 : 0), ret, FIELD_HEADER);
@@ -366,6 +367,7 @@ enum err kv_txn_read(struct kv_env *env, struct slice request, struct buf *ret)
 		e = plan_txn(&plan, r);
 	if (e)
 		return e;
+	env->counts.txns++;
 	if (ret)
 		kv_write_header(env, env->state->revision, ret, FIELD_HEADER);
 	run_txn(&plan, &run, r);

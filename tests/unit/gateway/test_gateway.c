@@ -103,6 +103,9 @@ static const struct request requests[] = {
 	{ VERB("OPTIONS", "/v3/kv/put"), 200, "", "access-control-allow-methods: POST, GET, OPTIONS, PUT, DELETE" },
 	{ GET("/health"), 200, "{\"health\":\"true\"}", NULL },
 	{ GET("/livez"), 200, "ok\n", NULL },
+	{ GET("/livez/"), 404, NULL, NULL },
+	{ GET("/livezz"), 404, NULL, NULL },
+	{ GET("/readyz?allowlist=data_corruption&verbose"), 200, "[+]data_corruption ok\nok\n", NULL },
 	{ GET("/readyz"), 200, "ok\n", NULL },
 	{ VERB("POST", "/health"), 405, "Method Not Allowed\n", "allow: GET" },
 	{ GET("/version"), 200, "{\"etcdserver\":\"3.5.17\",\"etcdcluster\":\"3.5.0\"}", "content-type: application/json" },
@@ -145,9 +148,19 @@ START_TEST(gateway__not_serving_is_not_healthy)
 	fake_node_set_leader(world.node, false);
 	client_open(&c, &world);
 	client_send(&c, GET("/health"));
-	expect(&c, 503, "{\"health\":\"false\"}\n");
+	expect(&c, 503, "{\"health\":\"false\",\"reason\":\"RAFT NO LEADER\"}\n");
+	client_send(&c, GET("/health?serializable=true"));
+	expect(&c, 200, "{\"health\":\"true\"}");
 	client_send(&c, GET("/readyz"));
-	expect(&c, 503, "not ready\n");
+	expect(&c, 503, "[+]data_corruption ok\n[+]serializable_read ok\n[-]linearizable_read failed: no leader\n[+]non_learner ok\n");
+	client_send(&c, GET("/readyz?exclude=linearizable_read&verbose"));
+	expect(&c, 200, "[+]data_corruption ok\n[+]serializable_read ok\n[+]non_learner ok\nok\n");
+	client_send(&c, GET("/readyz/serializable_read"));
+	expect(&c, 200, "ok\n");
+	client_send(&c, GET("/livez?verbose"));
+	expect(&c, 200, "[+]serializable_read ok\nok\n");
+	client_send(&c, GET("/livez/linearizable_read"));
+	expect(&c, 404, "Not Found\n");
 	client_close(&c);
 }
 END_TEST

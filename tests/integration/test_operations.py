@@ -1,0 +1,498 @@
+"""What those who run it see: configuration, supervisors, health, metrics, web access, text for shells, limits."""
+import contextlib
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import urllib.error
+import urllib.request
+
+import cells
+import kit
+from runner import test
+
+TOP = pathlib.Path(__file__).resolve().parents[2]
+
+
+def metrics_of(url):
+    """{"name{labels}": value}"""
+    out = {}
+    for line in cells.http(url + "/metrics")[1].splitlines():
+        if not line.startswith("#"):
+            name, value = line.rsplit(" ", 1)
+            assert name not in out, f"{name} comes twice"
+            out[name] = float(value)
+    return out
+
+
+def raw(address, data, until=None, timeout=10):
+    """What the server sends for these bytes, up to `until` or its end."""
+    family = socket.AF_UNIX if isinstance(address, str) else socket.AF_INET
+    with socket.socket(family) as s:
+        s.settimeout(timeout)
+        s.connect(address)
+        s.sendall(data)
+        got = b""
+        while not (until and until in got):
+            part = s.recv(65536)
+            if not part:
+                break
+            got += part
+        return got
+
+
+@contextlib.contextmanager
+def running(server, *args, env=None, cwd=None):
+    with tempfile.TemporaryFile() as log:
+        p = cells.spawn([server, *args], stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=cwd, env={**os.environ, **(env or {})})
+
+        def text():
+            log.seek(0)
+            return log.read().decode()
+        try:
+            yield p, text
+        finally:
+            if p.poll() is None:
+                cells.end(p, signal.SIGTERM)
+
+
+def serves(url):
+    with contextlib.suppress(OSError):
+        return cells.http(url + "/health", timeout=1)[0] == 200
+    return False
+
+
+# ---- configuration ----
+
+@test(own=True)
+def etcds_example_file_and_environment_start_a_cell(server):
+    """Three members: by YAML, by ETCD_*, by flags of which some have no meaning here."""
+    with tempfile.TemporaryDirectory() as d:
+        peers = [f"http://127.0.0.1:{cells.free_port()}" for _ in range(3)]
+        clients = [f"http://127.0.0.1:{cells.free_port()}" for _ in range(3)]
+        cluster = ",".join(f"m{i}={u}" for i, u in enumerate(peers))
+        (pathlib.Path(d) / "m0.yml").write_text(f"""
+name: m0
+data-dir: {d}/m0
+wal-dir:
+snapshot-count: 10000
+listen-peer-urls: {peers[0]}
+listen-client-urls: {clients[0]}
+max-snapshots: 5
+cors:
+initial-advertise-peer-urls: {peers[0]}
+advertise-client-urls: {clients[0]}
+discovery:
+discovery-fallback: 'proxy'
+initial-cluster: {cluster}
+initial-cluster-token: 'tok'
+initial-cluster-state: 'new'
+strict-reconfig-check: false
+enable-v2: true
+client-transport-security:
+peer-transport-security:
+log-level: info
+logger: zap
+log-outputs: [stderr]
+force-new-cluster: false
+auto-compaction-mode: periodic
+auto-compaction-retention: "1"
+""")
+        env = {"ETCD_NAME": "m1", "ETCD_DATA_DIR": f"{d}/m1", "ETCD_LISTEN_PEER_URLS": peers[1], "ETCD_LISTEN_CLIENT_URLS": clients[1],
+               "ETCD_INITIAL_ADVERTISE_PEER_URLS": peers[1], "ETCD_ADVERTISE_CLIENT_URLS": clients[1], "HOLDFAST_INITIAL_CLUSTER": cluster,
+               "ETCD_INITIAL_CLUSTER_TOKEN": "tok", "ETCD_ENABLE_PPROF": "true", "ETCD_SERVICE_HOST": "10.0.0.1"}
+        flags = ["--name", "m2", "--data-dir", f"{d}/m2", "--listen-peer-urls", peers[2], "--listen-client-urls", clients[2],
+                 "--initial-advertise-peer-urls", peers[2], "--advertise-client-urls", clients[2], "--initial-cluster", cluster,
+                 "--initial-cluster-token=tok", "--max-wals", "5", "--pre-vote", "--enable-v2", "--wal-dir", f"{d}/wal"]
+        with running(server, "--config-file", f"{d}/m0.yml") as (_, log0), running(server, env=env) as (_, log1), running(server, *flags) as (_, log2):
+            for c in clients:
+                cells.wait_for(f"{c} serves", lambda c=c: serves(c), 20)
+            p = cells.etcdctl(",".join(clients), "member", "list")
+            assert p.returncode == 0 and len(p.stdout.splitlines()) == 3, p
+            cells.wait_for("it says that it is ready", lambda: "ready to serve client requests" in log0(), 5)
+            lines = [json.loads(line) for line in log0().splitlines()]
+            messages = [line["msg"] for line in lines]
+            for m in ("published local member to cluster through raft", "enabled capabilities for version"):
+                assert m in messages, messages
+            assert {line["flag"] for line in lines if "has no effect" in line["msg"]} >= {"max-snapshots", "strict-reconfig-check", "enable-v2"}
+            assert "ETCD_SERVICE_HOST" in log1() and "enable-pprof" in log1()
+            assert "max-wals" in log2() and "wal-dir" in log2()
+
+
+@test(own=True)
+def a_variable_that_a_flag_contradicts_is_refused(server):
+    p = subprocess.run([server, "--name", "a"], env={**os.environ, "ETCD_NAME": "b"}, capture_output=True, text=True, timeout=10, check=False)
+    assert p.returncode == 2 and "ETCD_NAME" in p.stderr and "--name" in p.stderr, p
+
+
+@test(own=True)
+def unix_sockets_for_clients_and_peers(server):
+    """Two members that meet at files alone; what kill -9 leaves is no obstacle."""
+    with tempfile.TemporaryDirectory() as d:
+        cluster = f"a=unix://{d}/pa,b=unix://{d}/pb"
+
+        def flags(n):
+            return ["--name", n, "--data-dir", f"{d}/{n}", "--listen-client-urls", f"unix://{d}/c{n}", "--listen-peer-urls", f"unix://{d}/p{n}",
+                    "--initial-advertise-peer-urls", f"unix://{d}/p{n}", "--initial-cluster", cluster]
+
+        def ok(n):
+            with contextlib.suppress(OSError):
+                return b'"true"' in raw(f"{d}/c{n}", b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            return False
+        with running(server, *flags("a")) as (a, _), running(server, *flags("b")):
+            cells.wait_for("both serve", lambda: ok("a") and ok("b"), 20)
+            p = cells.etcdctl(f"unix://{d}/ca", "put", "k", "v")
+            assert p.returncode == 0, p
+            cells.end(a)
+            assert os.path.exists(f"{d}/ca")
+            with running(server, *flags("a")) as (again, log):
+                cells.wait_for("it serves again", lambda: again.poll() is not None or ok("a"), 20)
+                assert again.poll() is None, log()
+                p = cells.etcdctl(f"unix://{d}/ca", "get", "k")
+                assert p.stdout == "k\nv\n", p
+                second = subprocess.run([server, *flags("a")[:3], f"{d}/other", *flags("a")[4:]], capture_output=True, text=True, timeout=10, check=False)
+                assert second.returncode == 1 and "in use" in second.stderr, second
+                assert cells.end(again, signal.SIGTERM) == 0
+            assert not os.path.exists(f"{d}/ca"), "the socket's file stays behind"
+
+
+def link_local():
+    """An IPv6 address that needs its scope, in brackets; None when this machine has none."""
+    with contextlib.suppress(OSError), open("/proc/net/if_inet6", encoding="ascii") as f:
+        for line in f:
+            digits, _, _, scope, flags, name = line.split()
+            if scope == "20" and not int(flags, 16) & 0x40:  # still being probed
+                return digits, name
+    return None
+
+
+@test(own=True)
+def ipv6_with_scopes_and_a_version_of_ones_choice(server):
+    found = link_local()
+    host = "::1"
+    if found:
+        digits, name = found
+        host = ":".join(digits[i:i + 4] for i in range(0, 32, 4)) + "%" + name
+    with tempfile.TemporaryDirectory() as d:
+        ports = [cells.free_port() for _ in range(4)]
+        peers = [f"http://[{host}]:{ports[0]}", f"http://[{host.replace('%', '%25')}]:{ports[1]}"]
+
+        def flags(i):
+            return ["--name", f"m{i}", "--data-dir", f"{d}/m{i}", "--listen-client-urls", f"http://[{host}]:{ports[2 + i]},http://[::1]:{ports[2 + i]}",
+                    "--listen-peer-urls", peers[i], "--initial-advertise-peer-urls", peers[i], "--initial-cluster", f"m0={peers[0]},m1={peers[1]}",
+                    "--etcd-version", "3.6.2"]
+        url = f"http://[::1]:{ports[2]}"
+        with running(server, *flags(0)) as (p, log), running(server, *flags(1)):
+            cells.wait_for("it serves", lambda: p.poll() is not None or serves(url), 20)
+            assert p.poll() is None, log()
+            assert cells.http(url + "/version")[1] == '{"etcdserver":"3.6.2","etcdcluster":"3.6.0"}'
+            assert 'etcd_server_version{server_version="3.6.2"}' in metrics_of(url)
+
+
+@test(own=True)
+def values_may_be_bounded(server):
+    with cells.Cell(server, 1, flags=["--max-value-bytes", "1000"]) as cell, kit.Client(cell.replicas[0]) as c:
+        c.kv.Put(kit.pb.PutRequest(key=b"k", value=b"x" * 1000))
+        compare = kit.pb.Compare(key=b"k", target=kit.pb.Compare.VALUE, result=kit.pb.Compare.EQUAL, value=b"x" * 2000)
+        big = kit.pb.RequestOp(request_put=kit.pb.PutRequest(key=b"k", value=b"x" * 1001))
+        nested = kit.pb.RequestOp(request_txn=kit.pb.TxnRequest(failure=[big]))
+        for request in (kit.pb.PutRequest(key=b"k", value=b"x" * 1001), kit.pb.TxnRequest(success=[big]), kit.pb.TxnRequest(success=[nested])):
+            try:
+                (c.kv.Put if isinstance(request, kit.pb.PutRequest) else c.kv.Txn)(request)
+                raise AssertionError("a value that is too large was taken")
+            except kit.grpc.RpcError as e:
+                assert e.code() == kit.grpc.StatusCode.INVALID_ARGUMENT and "max-value-bytes" in e.details(), e
+        c.kv.Txn(kit.pb.TxnRequest(compare=[compare]))
+        assert c.kv.Range(kit.pb.RangeRequest(key=b"k")).kvs[0].version == 1
+
+
+# ---- supervisors ----
+
+class Notified:
+    """The other end of sd_notify."""
+
+    def __init__(self, directory):
+        self.path = f"{directory}/notify"
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.socket.bind(self.path)
+        self.lines = []
+
+    def saw(self, line):
+        self.socket.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                self.lines += self.socket.recv(4096).decode().splitlines()
+        return line in self.lines
+
+
+@test(own=True)
+def systemd_hears_ready_watchdog_and_stopping(server):
+    with tempfile.TemporaryDirectory() as d:
+        n = Notified(d)
+        peers = [f"http://127.0.0.1:{cells.free_port()}" for _ in range(2)]
+        clients = [f"http://127.0.0.1:{cells.free_port()}" for _ in range(2)]
+
+        def flags(i):
+            return ["--name", f"m{i}", "--data-dir", f"{d}/m{i}", "--listen-peer-urls", peers[i], "--listen-client-urls", clients[i],
+                    "--initial-advertise-peer-urls", peers[i], "--initial-cluster", f"m0={peers[0]},m1={peers[1]}"]
+        env = {"NOTIFY_SOCKET": n.path, "WATCHDOG_USEC": "200000"}
+        with running(server, *flags(0), env=env) as (p, _):
+            cells.wait_for("the watchdog is fed while it waits for the other", lambda: n.saw("WATCHDOG=1"), 10)
+            assert "READY=1" not in n.lines, "ready alone, with a cell of two"
+            with running(server, *flags(1)):
+                cells.wait_for("ready", lambda: n.saw("READY=1"), 20)
+                n.lines.clear()
+                cells.wait_for("fed again", lambda: n.saw("WATCHDOG=1"), 5)
+                assert cells.end(p, signal.SIGTERM) == 0
+            assert n.saw("STOPPING=1")
+
+
+@test(own=True)
+def logs_go_where_they_should(server):
+    with tempfile.TemporaryDirectory() as d:
+        c, p = (f"http://127.0.0.1:{cells.free_port()}" for _ in range(2))
+        with running(server, "--data-dir", f"{d}/x", "--listen-client-urls", c, "--listen-peer-urls", p, "--log-outputs", f"stderr,{d}/log",
+                     "--debug") as (_, log):
+            cells.wait_for("it says that it is ready", lambda: "ready to serve client requests" in log(), 20)
+            assert (pathlib.Path(d) / "log").read_text() == log()
+
+
+# ---- health ----
+
+@test(own=True)
+def a_full_store_is_no_reason_to_restart(server):
+    """NOSPACE: /health says so, as etcd's does; /livez and /readyz stay green, so that no supervisor starts a loop of restarts."""
+    with cells.Cell(server, 1, flags=["--quota-backend-bytes", "2000000"]) as cell, kit.Client(cell.replicas[0]) as c:
+        url = cell.replicas[0].url
+        assert cells.http(url + "/health")[0] == 200
+
+        def full():
+            try:
+                c.kv.Put(kit.pb.PutRequest(key=os.urandom(8), value=b"x" * 100000))
+            except kit.grpc.RpcError as e:
+                return "space" in e.details()
+            return False
+        cells.wait_for("the quota is reached", full, 20)
+        status, text = cells.http(url + "/health")
+        assert status == 503 and json.loads(text) == {"health": "false", "reason": "ALARM NOSPACE"}, (status, text)
+        assert cells.http(url + "/health?serializable=true")[0] == 503
+        assert cells.http(url + "/health?exclude=NOSPACE")[0] == 200
+        for page in ("/livez", "/readyz"):
+            assert cells.http(url + page) == (200, "ok\n"), page
+        assert metrics_of(url)["etcd_server_health_failures"] == 2
+
+
+@test(own=True)
+def without_a_leader_alive_and_not_ready(server):
+    with cells.Cell(server, 3) as cell:
+        leader = cell.leader()
+        for r in cell.replicas:
+            if r is not leader:
+                r.kill()
+        cells.wait_for("it knows that it leads nobody", lambda: cells.http(leader.url + "/health")[0] == 503, 20)
+        assert json.loads(cells.http(leader.url + "/health")[1]) == {"health": "false", "reason": "RAFT NO LEADER"}
+        assert cells.http(leader.url + "/health?serializable=true")[0] == 200
+        assert cells.http(leader.url + "/livez?verbose") == (200, "[+]serializable_read ok\nok\n")
+        status, text = cells.http(leader.url + "/readyz")
+        assert status == 503 and "[-]linearizable_read failed: no leader" in text, text
+
+
+# ---- metrics ----
+
+@test(own=True)
+def metrics_under_etcds_names(server):
+    with cells.Cell(server, 1) as cell, kit.Client(cell.replicas[0]) as c:
+        url = cell.replicas[0].url
+        c.kv.Put(kit.pb.PutRequest(key=b"a", value=b"12345"))
+        c.kv.DeleteRange(kit.pb.DeleteRangeRequest(key=b"a"))
+        c.kv.Range(kit.pb.RangeRequest(key=b"a"))
+        lease = c.lease.LeaseGrant(kit.pb.LeaseGrantRequest(TTL=60)).ID
+        assert next(c.lease.LeaseKeepAlive(iter([kit.pb.LeaseKeepAliveRequest(ID=lease)]))).TTL == 60
+        c.lease.LeaseRevoke(kit.pb.LeaseRevokeRequest(ID=lease))
+        try:
+            c.lease.LeaseRevoke(kit.pb.LeaseRevokeRequest(ID=lease))
+        except kit.grpc.RpcError:
+            pass
+        m = metrics_of(url)
+        label = 'grpc_method="{}",grpc_service="etcdserverpb.{}",grpc_type="unary"'
+        want = {"etcd_server_has_leader": 1, "etcd_server_is_leader": 1, "etcd_mvcc_put_total": 1, "etcd_mvcc_delete_total": 1, "etcd_mvcc_range_total": 1,
+                "etcd_debugging_lease_granted_total": 1, "etcd_debugging_lease_revoked_total": 1, "etcd_debugging_lease_renewed_total": 1,
+                "etcd_debugging_mvcc_total_put_size_in_bytes": 6, "etcd_server_leader_changes_seen_total": 1,
+                "grpc_server_handled_total{grpc_code=\"OK\"," + label.format("Put", "KV") + "}": 1,
+                "grpc_server_handled_total{grpc_code=\"NotFound\"," + label.format("LeaseRevoke", "Lease") + "}": 1,
+                "grpc_server_started_total{" + label.format("LeaseRevoke", "Lease") + "}": 2}
+        for name, value in want.items():
+            assert m.get(name) == value, (name, m.get(name), value)
+        assert m['etcd_disk_wal_fsync_duration_seconds_bucket{le="+Inf"}'] == m["etcd_disk_wal_fsync_duration_seconds_count"] >= 3
+        assert m["etcd_server_proposals_applied_total"] == m["etcd_server_proposals_committed_total"] > 3
+
+
+@test(own=True)
+def watches_that_were_cancelled_are_counted_no_more(server):
+    """A counter that never returns to zero is a leak, or is taken for one."""
+    with cells.Cell(server, 1) as cell, kit.Client(cell.replicas[0]) as c:
+        url = cell.replicas[0].url
+
+        def figures():
+            m = metrics_of(url)
+            return m["etcd_debugging_mvcc_watcher_total"], m["etcd_debugging_mvcc_watch_stream_total"], m["etcd_debugging_mvcc_slow_watcher_total"]
+        for how in ("cancelled", "dropped"):
+            done = kit.threading.Event()
+
+            def requests(done=done, how=how):
+                for i in range(50):
+                    yield kit.pb.WatchRequest(create_request=kit.pb.WatchCreateRequest(key=b"k%d" % i, watch_id=i + 1))
+                if how == "cancelled":
+                    for i in range(50):
+                        yield kit.pb.WatchRequest(cancel_request=kit.pb.WatchCancelRequest(watch_id=i + 1))
+                done.wait()
+            stream = rpc = kit.rpc_pb2_grpc.WatchStub(c.channel).Watch(requests())
+            for _ in range(50):
+                assert next(stream).created
+            if how == "dropped":
+                assert figures() == (50, 1, 0), figures()
+            else:
+                cells.wait_for("no watch, and the stream", lambda: figures() == (0, 1, 0), 5)
+            done.set()
+            rpc.cancel()
+            cells.wait_for("nothing", lambda: figures() == (0, 0, 0), 5)
+
+
+def promtool(text):
+    p = subprocess.run(["promtool", "check", "metrics"], input=text, text=True, capture_output=True, check=False)
+    return set((p.stdout + p.stderr).splitlines())
+
+
+@test(own=True)
+def prometheus_scrapes_us_and_has_nothing_new_to_complain_of(server):
+    if not shutil.which("prometheus"):
+        raise AssertionError("no prometheus")
+    with tempfile.TemporaryDirectory() as d, cells.Cell(server, 3) as cell, cells.Cell(shutil.which("etcd"), 1) as stock:
+        assert cells.etcdctl(cell.endpoints, "put", "a", "b").returncode == 0
+        text = cells.http(cell.replicas[0].url + "/metrics")[1]
+        new = promtool(text) - promtool(cells.http(stock.replicas[0].url + "/metrics")[1])
+        assert not new, new
+        port = cells.free_port()
+        targets = ", ".join(f"'{r.endpoint}'" for r in cell.replicas)
+        (pathlib.Path(d) / "p.yml").write_text(
+            f"global: {{scrape_interval: 1s}}\nscrape_configs:\n- job_name: holdfast\n  static_configs:\n  - targets: [{targets}]\n")
+        with open(f"{d}/log", "w", encoding="ascii") as log:
+            p = cells.spawn(["prometheus", f"--config.file={d}/p.yml", f"--storage.tsdb.path={d}/data", f"--web.listen-address=127.0.0.1:{port}"],
+                            stdout=log, stderr=log)
+
+        def query(q):
+            with contextlib.suppress(OSError, ValueError):
+                found = json.loads(cells.http(f"http://127.0.0.1:{port}/api/v1/query?query={q}")[1])
+                return [float(r["value"][1]) for r in found["data"]["result"]]
+            return []
+        cells.wait_for("all three are up", lambda: query("up") == [1, 1, 1], 30)
+        cells.wait_for("one leader", lambda: query("sum(etcd_server_is_leader)") == [1], 10)
+        cells.wait_for("the put is everywhere", lambda: query("etcd_mvcc_put_total") == [1, 1, 1], 10)
+        cells.wait_for("a quantile", lambda: len(query("histogram_quantile(0.99,etcd_disk_wal_fsync_duration_seconds_bucket)")) == 3, 10)
+        cells.end(p)
+
+
+# ---- HTTP ----
+
+@test(own=True)
+def metrics_on_a_port_of_their_own(server):
+    with tempfile.TemporaryDirectory() as d:
+        c, p, m, h = (f"http://127.0.0.1:{cells.free_port()}" for _ in range(4))
+        with running(server, "--data-dir", f"{d}/x", "--listen-client-urls", c, "--listen-peer-urls", p, "--listen-metrics-urls", m,
+                     "--listen-client-http-urls", h):
+            cells.wait_for("it serves", lambda: serves(m), 20)
+            assert "etcd_server_has_leader" in metrics_of(m)
+            assert cells.http(m + "/v3/kv/range", "{}")[0] == 404, "methods, where only metrics should be"
+            assert cells.http(h + "/v3/kv/range", '{"key":"YQ=="}')[0] == 200
+            try:
+                cells.http(c + "/health", timeout=2)
+                raise AssertionError("HTTP, where only gRPC should be")
+            except OSError:
+                pass
+            assert cells.etcdctl(c, "get", "a").returncode == 0
+
+
+@test(own=True)
+def web_pages_and_names(server):
+    flags = ["--cors", "https://ok.example,https://fine.example", "--host-whitelist", "127.0.0.1,cell.example"]
+    with cells.Cell(server, 1, flags=flags) as cell:
+        url = cell.replicas[0].url
+
+        def headers(**extra):
+            with urllib.request.urlopen(urllib.request.Request(url + "/version", headers=extra), timeout=5) as r:
+                return r.headers
+        assert headers(Origin="https://ok.example")["Access-Control-Allow-Origin"] == "https://ok.example"
+        assert headers(Origin="https://evil.example")["Access-Control-Allow-Origin"] is None
+        assert headers()["Access-Control-Allow-Origin"] is None
+        assert cells.http(url + "/version", headers={"Host": "cell.example:2379"})[0] == 200
+        assert cells.http(url + "/version", headers={"Host": "evil.example"})[0] == 421
+    with cells.Cell(server, 1, flags=["--enable-grpc-gateway=false"]) as cell:
+        assert cells.http(cell.replicas[0].url + "/v3/kv/range", "{}")[0] == 404
+
+
+@test()
+def expect_chunked_and_head(server):
+    with cells.Cell(server, 1) as cell:
+        address = ("127.0.0.1", cell.replicas[0].client_port)
+        body = b'{"key":"YQ==","value":"Yg=="}'
+        head = b"POST /v3/kv/put HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+        chunked = b"".join(b"%x\r\n%s\r\n" % (len(p), p) for p in (body[:5], body[5:])) + b"0\r\n\r\n"
+        got = raw(address, head + b"Transfer-Encoding: chunked\r\n\r\n" + chunked)
+        assert b"200 OK" in got and b'"revision"' in got, got
+        with socket.create_connection(address, timeout=10) as s:
+            s.sendall(head + b"Expect: 100-continue\r\nContent-Length: %d\r\n\r\n" % len(body))
+            assert s.recv(100).startswith(b"HTTP/1.1 100"), "no word that the body may come"
+            s.sendall(body)
+            got = b""
+            while part := s.recv(65536):
+                got += part
+            assert b"200 OK" in got and b'"revision"' in got, got
+        got = raw(address, b"HEAD /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        assert got.startswith(b"HTTP/1.1 200") and got.endswith(b"\r\n\r\n"), got[:200]
+
+
+# ---- text for shells ----
+
+@test(own=True)
+def text_instead_of_base64(server):
+    with cells.Cell(server, 1) as cell, kit.Client(cell.replicas[0]) as c:
+        url = cell.replicas[0].url
+
+        def call(path, body, by_header=False):
+            status, text = cells.http(url + path + ("" if by_header else "?text=1"), json.dumps(body), headers={"Holdfast-Text": "1"} if by_header else None)
+            return status, json.loads(text)
+        for by_header in (False, True):
+            status, reply = call("/v3/kv/put", {"key": "grüße", "value": "a \"b\" ☃", "prev_kv": True}, by_header)
+            assert status == 200, reply
+            status, reply = call("/v3/kv/range", {"key": "grüße"}, by_header)
+            assert (reply["kvs"][0]["key"], reply["kvs"][0]["value"]) == ("grüße", "a \"b\" ☃"), reply
+        assert c.kv.Range(kit.pb.RangeRequest(key="grüße".encode())).kvs[0].value == "a \"b\" ☃".encode()
+        status, reply = call("/v3/lock/lock", {"name": "deploy"})
+        assert status == 200 and re.fullmatch(r"deploy/[0-9a-f]+", reply["key"]), reply
+        assert call("/v3/lock/unlock", {"key": reply["key"]})[0] == 200
+        status, reply = call("/v3/kv/txn", {"compare": [{"key": "grüße", "target": "VALUE", "value": "a \"b\" ☃"}],
+                                            "success": [{"request_put": {"key": "t", "value": "u"}}]})
+        assert reply["succeeded"] is True, reply
+        status, reply = call("/v3/kv/range", {"key": "\u0000", "range_end": "\u0000"})
+        assert [kv["key"] for kv in reply["kvs"]] == ["grüße", "t"], reply
+        # What is no text is told, and nothing is made up.
+        c.kv.Put(kit.pb.PutRequest(key=b"bin", value=b"\xff\xfe"))
+        status, reply = call("/v3/kv/range", {"key": "bin"})
+        assert status == 412 and "UTF-8" in reply["message"], (status, reply)
+        status, text = cells.http(url + "/v3/kv/range?text=1", b'{"key":"\xff"}')
+        assert status == 400 and "UTF-8" in text, (status, text)
+        status, reply = call("/v3/kv/put", {"key": "bin", "value": "now text", "prev_kv": True})
+        assert status == 412 and "done" in reply["message"], (status, reply)
+        assert call("/v3/kv/range", {"key": "bin"})[1]["kvs"][0]["value"] == "now text"
+        # Streams too.
+        first = int(call("/v3/kv/put", {"key": "w", "value": "eins"})[1]["header"]["revision"])
+        c.kv.Put(kit.pb.PutRequest(key=b"w", value=b"\xff"))
+        body = json.dumps({"create_request": {"key": "w", "start_revision": first}})
+        got = raw(("127.0.0.1", cell.replicas[0].client_port), b"POST /v3/watch?text=1 HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s"
+                  % (len(body), body.encode()))
+        assert b"UTF-8" in got and b"grpc_code" in got, got
