@@ -67,10 +67,12 @@ static void add_target(struct link *l, const char *format, const char *host, con
 }
 
 /* The resolver of the system knows all addresses of a name; a scope is of the address, not of who is there. */
-static void add_tls_target(struct link *l, const char *url, const struct url *u)
+static void add_tls_target(struct link *l, const struct url *u)
 {
 	struct target *t = &l->targets[l->targets_len++];
-	*t = (struct target){ copy(url), copy(u->host), copy(u->port), copy(u->host) };
+	char text[300];
+	snprintf(text, sizeof(text), strchr(u->host, ':') ? "https://[%s]:%s" : "https://%s:%s", u->host, u->port);
+	*t = (struct target){ copy(text), copy(u->host), copy(u->port), copy(u->host) };
 	t->name[strcspn(t->name, "%")] = '\0';
 }
 
@@ -106,7 +108,7 @@ static bool add_targets(struct link *l, const char *text)
 	if (url_is_tls(&u)) {
 		if (!l->peers->tls || url_is_unix(&u))
 			return false;
-		add_tls_target(l, text, &u);
+		add_tls_target(l, &u);
 	} else if (url_is_unix(&u)) {
 		add_target(l, "unix:%s%s", u.path, "");
 	} else if (strcmp(u.host, "localhost") == 0) {
