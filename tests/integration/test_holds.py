@@ -1,0 +1,457 @@
+"""What holders and waiters of locks and elections may rely on, line by line, each by gRPC and by JSON. And faults that others have had in public."""
+import time
+
+import cells
+from kit import Client, clients, electionpb, insist, lockpb, pb, stays, wait_queue
+from runner import test
+from ways import Grpc, all_ways, both_ways, refused
+
+TTL = 60
+SHARED = lockpb.SHARED
+
+
+# ---- modes and waits ----
+
+@test(own=True, timeout=120)
+def first_come_first_served_and_no_writer_starves(server):
+    @both_ways
+    def body(ways, cs, _cell, tag):
+        name, leases = tag + b"l", [cs[0].grant(TTL) for _ in range(5)]
+        readers = [ways[i].lock(name, leases[i], mode=SHARED) for i in range(2)]
+        writer = ways[2].ask_lock(name, leases[2])
+        wait_queue(cs[0], name, 3)
+        late = ways[0].ask_lock(name, leases[3], mode=SHARED)
+        wait_queue(cs[0], name, 4)
+        assert refused(ways[1].lock, name, leases[4], mode=SHARED, wait_ms=0).code == "FAILED_PRECONDITION", "a reader overtook a waiting writer"
+        ways[0].unlock(readers[0].key)
+        stays("somebody was let in beside a reader", lambda: not writer.done() and not late.done(), 0.2)
+        ways[1].unlock(readers[1].key)
+        held = writer.result()
+        stays("a reader beside the writer", lambda: not late.done(), 0.2)
+        ways[2].unlock(held.key)
+        assert late.result().fencing_token > held.fencing_token
+    body(server)
+
+
+@test(own=True, timeout=120)
+def a_refusal_says_who_holds_and_leaves_nothing_behind(server):
+    @both_ways
+    def body(ways, cs, _cell, tag):
+        name, leases = tag + b"l", [cs[0].grant(TTL) for _ in range(3)]
+        held = ways[0].lock(name, leases[0])
+        waiting = ways[1].ask_lock(name, leases[1])
+        wait_queue(cs[0], name, 2)
+        for way in ways:
+            began = time.monotonic()
+            for wait_ms, code in ((0, "FAILED_PRECONDITION"), (300, "DEADLINE_EXCEEDED")):
+                e = refused(way.lock, name, leases[2], wait_ms=wait_ms)
+                assert e.code == code and e.refusal, e
+                assert (e.refusal.holder.lease, e.refusal.holder.fencing_token, e.refusal.waiters) == (leases[0], held.fencing_token, 1), e.refusal
+                assert len(cs[0].queue(name)) == 2, "a refused call is still in the queue"
+            assert time.monotonic() - began >= 0.3
+            before = cs[0].leases()
+            assert refused(way.lock, name, 0, wait_ms=200).code == "DEADLINE_EXCEEDED"
+            assert refused(way.lock, name, 0, wait_ms=0).code == "FAILED_PRECONDITION"
+            assert cs[0].leases() == before, "a refused call left a lease behind"
+        assert not waiting.done()
+        waiting.cancel()
+    body(server)
+
+
+@test(own=True, timeout=120)
+def a_waiter_whose_lease_ends_is_told_so_and_never_granted(server):
+    """Nor granted together with the next one, nor left to wait for ever."""
+    @both_ways
+    def body(ways, cs, _cell, tag):
+        for n, end in enumerate(("revoke", "time")):
+            name = tag + b"l%d" % n
+            leases = [cs[0].grant(TTL), cs[0].grant(TTL if end == "revoke" else 3), cs[0].grant(TTL)]
+            held = ways[0].lock(name, leases[0])
+            doomed = ways[1].ask_lock(name, leases[1])
+            wait_queue(cs[0], name, 2)
+            behind = ways[2].ask_lock(name, leases[2])
+            wait_queue(cs[0], name, 3)
+            if end == "revoke":
+                cs[2].revoke(leases[1])
+            cells.wait_for("the lease ends", lambda lease=leases[1]: lease not in cs[0].leases(), 10)
+            began = time.monotonic()
+            e = refused(doomed.result)
+            assert e.code == "NOT_FOUND" and time.monotonic() - began <= 1, e
+            stays("the one behind it was let in beside the holder", lambda b=behind: not b.done(), 0.2)
+            ways[0].unlock(held.key)
+            assert behind.result().lease == leases[2]
+    body(server)
+
+
+@test(own=True, timeout=180)
+def waits_end_with_their_call_or_their_replica(server):
+    @both_ways
+    def body(ways, cs, cell, tag):
+        name, leases = tag + b"l", [insist(lambda: cs[0].grant(TTL)) for _ in range(3)]
+        held = insist(lambda: cs[0].take_lock(name, leases[0]))
+        for way in ways:
+            gone = way.ask_lock(name, leases[1])
+            wait_queue(cs[0], name, 2)
+            gone.cancel()
+            wait_queue(cs[0], name, 1)
+        at = next(i for i, r in enumerate(cell.replicas) if r is not cell.leader() and i != 0)
+        lost = ways[at].ask_lock(name, leases[1])
+        before = wait_queue(cs[0], name, 2)
+        cell.replicas[at].kill()
+        assert refused(lost.result).code == "UNAVAILABLE"
+        # Asked again elsewhere: the same place, by its own token.
+        again = ways[0].ask_lock(name, leases[1])
+        stays("it was let in beside the holder", lambda: not again.done(), 0.3)
+        insist(lambda: cs[0].unlock(held.key))
+        assert again.result().fencing_token == before[1].create_revision
+        cell.replicas[at].start()
+        cell.wait_ready()
+    body(server)
+
+
+@test(own=True, timeout=120)
+def compaction_disturbs_no_waiter(server):
+    @both_ways
+    def body(ways, cs, _cell, tag):
+        name, leases = tag + b"l", [cs[0].grant(TTL) for _ in range(2)]
+        held = ways[0].lock(name, leases[0])
+        waiting = ways[1].ask_lock(name, leases[1])
+        place = wait_queue(cs[0], name, 2)[1].create_revision
+        for i in range(5):
+            cs[0].compact(cs[0].put(b"x", b"%d" % i).header.revision)
+        assert not waiting.done()
+        again = ways[2].ask_lock(name, leases[1])
+        ways[0].unlock(held.key)
+        assert {waiting.result().fencing_token, again.result().fencing_token} == {place}
+    body(server)
+
+
+@test(own=True, timeout=120)
+def the_same_session_has_one_place_and_one_hold(server):
+    @both_ways
+    def body(ways, cs, _cell, tag):
+        name, leases = tag + b"l", [cs[0].grant(TTL) for _ in range(2)]
+        held = ways[0].lock(name, leases[0])
+        for way in ways:
+            again = way.lock(name, leases[0])
+            assert (again.key, again.fencing_token) == (held.key, held.fencing_token)
+            assert refused(way.lock, name, leases[0], mode=SHARED).code == "FAILED_PRECONDITION"
+        early = ways[1].ask_lock(name, leases[1])
+        place = wait_queue(cs[0], name, 2)[1].create_revision
+        late = ways[2].ask_lock(name, leases[1])
+        assert refused(ways[0].lock, name, leases[1], mode=SHARED).code == "FAILED_PRECONDITION", "a waiter changed its mode"
+        time.sleep(0.2)  # nothing tells when the later call has arrived
+        early.cancel()  # late: its place is another call's by now
+        stays("the place went with a call that is not the latest", lambda: len(cs[0].queue(name)) == 2, 0.5)
+        ways[0].unlock(held.key)
+        assert late.result().fencing_token == place
+    body(server)
+
+
+# ---- tokens ----
+
+@test(own=True, timeout=120)
+def unlock_with_a_token_frees_that_hold_alone(server):
+    @both_ways
+    def body(ways, cs, _cell, tag):
+        name, lease = tag + b"l", cs[0].grant(TTL)
+        first = ways[0].lock(name, lease)
+        assert all(way.verify(name, first.fencing_token) for way in ways)
+        ways[1].unlock(first.key, fencing_token=first.fencing_token)
+        second = ways[2].lock(name, lease)
+        assert second.key == first.key and second.fencing_token > first.fencing_token
+        for way in ways:
+            way.unlock(first.key, fencing_token=first.fencing_token)  # sent again: fine, and frees nothing
+            assert way.verify(name, second.fencing_token) and not way.verify(name, first.fencing_token)
+        assert refused(ways[0].unlock, second.key, fencing_token=second.fencing_token + 100).code == "FAILED_PRECONDITION"
+        ways[0].unlock(second.key)
+        ways[1].unlock(second.key)  # gone: OK, as etcd says
+        assert not any(way.verify(name, second.fencing_token) for way in ways)
+        cs[0].put(tag + b"plain")
+        assert refused(ways[2].unlock, tag + b"plain").code == "FAILED_PRECONDITION"
+        assert cs[0].get(tag + b"plain") is not None
+    body(server)
+
+
+# ---- a lock is not lost by accident ----
+
+@test(own=True, timeout=120)
+def no_write_takes_a_contenders_lease_away(server):
+    @both_ways
+    def body(ways, cs, _cell, tag):
+        name, mine, other = tag + b"l", cs[0].grant(TTL), cs[0].grant(TTL)
+        held = ways[0].lock(name, mine)
+        for way in ways:
+            for lease in (0, other):
+                assert refused(way.put, held.key, b"v", lease=lease).code == "FAILED_PRECONDITION"
+                assert refused(way.txn, pb.PutRequest(key=tag + b"else"), pb.PutRequest(key=held.key, lease=lease)).code == "FAILED_PRECONDITION"
+        assert cs[0].get(tag + b"else") is None, "half a transaction"
+        ways[1].put(held.key, b"value", lease=mine)
+        ways[2].put(held.key, b"value again", ignore_lease=True)
+        kv = cs[0].get(held.key)
+        assert (kv.lease, kv.create_revision, kv.value) == (mine, held.fencing_token, b"value again")
+        assert ways[0].verify(name, held.fencing_token)
+        # A key that is there already never becomes a contender: it would jump the queue.
+        squatter = name + b"/%x" % other
+        cs[0].put(squatter)
+        assert refused(ways[0].put, squatter, lease=other).code == "FAILED_PRECONDITION"
+        assert refused(ways[1].lock, name, other, wait_ms=0).code == "FAILED_PRECONDITION"
+    body(server)
+
+
+@test(own=True, timeout=120)
+def lock_renews_nothing_and_tells_the_lease_it_made(server):
+    @both_ways
+    def body(ways, cs, _cell, tag):
+        lease = cs[0].grant(3)
+        time.sleep(1.2)
+        ways[0].lock(tag + b"a", lease)
+        assert cs[0].ttl(lease).TTL <= 2, "Lock extended its lease"
+        made = ways[1].lock(tag + b"b", 0)
+        assert made.lease != 0 and made.ttl == cs[0].ttl(made.lease).grantedTTL and made.key.endswith(b"/%x" % made.lease)
+        assert cs[2].keep_alive(made.lease) == [made.ttl]
+        cells.wait_for("the lease ends in its own time", lambda: lease not in cs[0].leases(), 6)
+    body(server)
+
+
+# ---- elections ----
+
+@test(own=True, timeout=120)
+def campaigns_have_bounds_and_end_with_their_lease(server):
+    @both_ways
+    def body(ways, cs, _cell, tag):
+        name, leases = tag + b"e", [cs[0].grant(TTL) for _ in range(3)]
+        won = ways[0].campaign(name, leases[0], b"one")
+        kv = cs[1].get(won.leader.key)
+        assert (kv.create_revision, kv.value) == (won.leader.rev, b"one") and won.fencing_token == won.leader.rev
+        for way in ways:
+            assert refused(way.campaign, name, leases[1], wait_ms=0).code == "FAILED_PRECONDITION"
+            assert refused(way.campaign, name, leases[1], wait_ms=200).code == "DEADLINE_EXCEEDED"
+            assert len(cs[0].queue(name)) == 1
+        doomed = ways[1].ask_campaign(name, leases[1])
+        wait_queue(cs[0], name, 2)
+        cs[2].revoke(leases[1])
+        began = time.monotonic()
+        assert refused(doomed.result).code == "NOT_FOUND" and time.monotonic() - began <= 1
+    body(server)
+
+
+@test(own=True, timeout=120)
+def resign_and_proclaim_are_fenced_by_revision(server):
+    @both_ways
+    def body(ways, cs, _cell, tag):
+        name, lease = tag + b"e", cs[0].grant(TTL)
+        first = ways[0].campaign(name, lease, b"one").leader
+        ways[1].proclaim(first, b"two")
+        assert ways[2].leader(name).kv.value == b"two"
+        ways[1].resign(first)
+        assert refused(ways[0].proclaim, first, b"late").text == "election: not leader"
+        second = ways[2].campaign(name, lease, b"three").leader
+        assert second.key == first.key and second.rev > first.rev
+        ways[0].resign(first)  # late: of an earlier leadership
+        assert refused(ways[0].proclaim, first, b"late").text == "election: not leader"
+        assert ways[0].leader(name).kv.value == b"three", "a late Resign or Proclaim touched a later leadership"
+    body(server)
+
+
+@test(own=True, timeout=120)
+def observe_tells_vacancies_and_the_next_leader_comes_with_one_commit(server):
+    @both_ways
+    def body(ways, cs, cell, tag):
+        name, leases = tag + b"e", [cs[0].grant(TTL) for _ in range(2)]
+        seen = ways[1].observe(cell.replicas[1], name)
+        assert next(seen).vacant
+        first = ways[0].campaign(name, leases[0], b"one").leader
+        assert next(seen).kv.value == b"one"
+        behind = ways[2].ask_campaign(name, leases[1], b"two")
+        wait_queue(cs[0], name, 2)
+        gone = cs[0].delete(key=first.key).header.revision
+        won = behind.result()
+        reply = next(seen)
+        assert reply.kv.value == b"two" and won.header.revision >= gone
+        assert ways[0].leader(name).kv.key == won.leader.key
+        assert [p.lease for p in ways[1].places(name)] == [leases[1]], "an election is listed as a lock is"
+        ways[2].resign(won.leader)
+        assert next(seen).vacant
+        assert refused(ways[0].leader, name).text == "election: no leader"
+    body(server)
+
+
+@test(own=True, timeout=120)
+def a_late_campaign_of_one_who_resigned_changes_nothing(server):
+    """The campaign was asked for at a replica that stood still; its caller gave up, won elsewhere, and resigned. By gRPC alone: over HTTP/1.1 one who has
+    gone before the request was read looks like one who has closed his sending side to wait for the answer."""
+    with cells.Cell(server, 3) as cell, clients(cell) as cs, all_ways(cell.replicas, (Grpc,)) as ways:
+        name, leases = b"e", [cs[0].grant(TTL) for _ in range(2)]
+        at = next(i for i, r in enumerate(cell.replicas) if r is not cell.leader())
+        other = (at + 1) % 3
+        cs[at].get(b"warm")
+        cell.replicas[at].pause()
+        late = ways[at].ask_campaign(name, leases[0], b"late", timeout=30)
+        time.sleep(0.2)
+        late.cancel()
+        won = ways[other].campaign(name, leases[0], b"first")
+        ways[other].resign(won.leader)
+        cell.replicas[at].resume()
+        cell.wait_ready()
+        cells.wait_for("no candidate is left of it", lambda: not cs[other].queue(name), 10)
+        stays("a candidate that had given up came back", lambda: not cs[other].queue(name), 0.5)
+        assert ways[other].campaign(name, leases[1], b"second", wait_ms=1000).leader.lease == leases[1]
+
+
+# ---- exactly once ----
+
+def named(session, request):
+    return [("holdfast-session", str(session)), ("holdfast-request", str(request))]
+
+
+@test(own=True, timeout=120)
+def every_call_that_names_its_request_is_carried_out_once(server):
+    """By one wire, then by both at each replica."""
+    with cells.Cell(server, 3) as cell, clients(cell) as cs, all_ways(cell.replicas) as ways:
+        session = cs[0].grant(TTL)
+
+        def again(call, of):
+            """What all ways are told."""
+            told = {of(call(way)) for way in ways}
+            assert len(told) == 1, told
+            return told.pop()
+
+        def revision(reply):
+            return reply.header.revision
+        for n, first in enumerate((ways[0], ways[3])):
+            name, m = b"%d" % n, [named(session, 10 * n + i) for i in range(1, 9)]
+            put = first.put(name + b"k", b"v", metadata=m[0])
+            assert again(lambda w: w.put(name + b"k", b"v", metadata=m[0]), revision) == revision(put)
+            assert cs[0].get(name + b"k").version == 1
+            txn = first.txn(pb.PutRequest(key=name + b"t"), metadata=m[1])
+            assert again(lambda w: w.txn(pb.PutRequest(key=name + b"t"), metadata=m[1]), revision) == revision(txn)
+            held = first.lock(name + b"l", session, metadata=m[2])
+            assert again(lambda w: w.lock(name + b"l", session, metadata=m[2]), lambda r: r.fencing_token) == held.fencing_token
+            first.unlock(held.key, metadata=m[3])
+            later = cs[0].take_lock(name + b"l", session)
+            again(lambda w: w.unlock(held.key, metadata=m[3]), revision)
+            assert cs[1].get(held.key).create_revision == later.fencing_token, "an Unlock that was sent again freed a later hold"
+            led = first.campaign(name + b"e", session, b"me", metadata=m[4]).leader
+            assert again(lambda w: w.campaign(name + b"e", session, b"me", metadata=m[4]), lambda r: r.fencing_token) == led.rev
+            first.proclaim(led, b"you", metadata=m[5])
+            again(lambda w: w.proclaim(led, b"you", metadata=m[5]), revision)
+            assert cs[0].get(led.key).version == 2
+            first.resign(led, metadata=m[6])
+            anew = cs[0].election.Campaign(electionpb.CampaignRequest(name=name + b"e", lease=session), timeout=10).leader
+            again(lambda w: w.resign(led, metadata=m[6]), revision)
+            assert cs[2].get(led.key).create_revision == anew.rev
+            assert refused(first.put, b"x", metadata=named(session + 1, 1)).code == "NOT_FOUND"
+
+
+# ---- faults that others have had ----
+
+@test(own=True, timeout=180)
+def fifty_waiters_are_each_woken_once_in_order_with_the_leader_killed_in_between(server):
+    with cells.Cell(server, 5) as cell:
+        leader = cell.leader()
+        alive = [r for r in cell.replicas if r is not leader]
+        with all_ways(alive) as ways, Client(alive[0]) as c:
+            leases = [c.grant(600) for _ in range(51)]
+            held = c.take_lock(b"l", leases[0])
+            calls = {lease: ways[i % len(ways)].ask_lock(b"l", lease, timeout=120) for i, lease in enumerate(leases[1:])}
+            queue = [kv.lease for kv in wait_queue(c, b"l", 51, 30)]
+            for n, lease in enumerate(queue[1:]):
+                if n == 20:
+                    leader.kill()
+                insist(lambda h=held: c.unlock(h.key))
+                got = calls[lease].result(30)
+                assert got.fencing_token > held.fencing_token
+                early = [x for x in queue[n + 2:] if calls[x].done()]
+                assert not early, f"{len(early)} were granted before their turn"
+                held = got
+
+
+@test(own=True, timeout=120)
+def an_acquire_that_is_sent_again_after_a_broken_connection_makes_no_second_winner(server):
+    """The replica dies with the call on its way; the client does not know what became of it, and asks again, as others do meanwhile."""
+    @both_ways
+    def body(ways, cs, cell, tag):
+        for turn in range(3):
+            name, leases = tag + b"l%d" % turn, [insist(lambda: cs[0].grant(TTL)) for _ in range(2)]
+            at = next(i for i, r in enumerate(cell.replicas) if r is not cell.leader() and i != 0)
+            call = ways[at].ask_lock(name, leases[0])
+            cell.replicas[at].kill()
+            try:
+                call.result()
+            except Exception:  # noqa: BLE001: mostly; it may have been answered just before
+                pass
+            rest = [w for i, w in enumerate(ways) if i != at]
+            asked = [rest[0].ask_lock(name, leases[1]), rest[1].ask_lock(name, leases[0]), rest[0].ask_lock(name, leases[0])]
+            cells.wait_for("one is granted", lambda: any(c.granted() for c in asked), 20)
+            stays("two hold it", lambda: len({c.result().lease for c in asked if c.granted()}) == 1, 0.5)
+            holder = next(c for c in asked if c.granted()).result()
+            assert insist(lambda: cs[0].queue(name))[0].key == holder.key
+            insist(lambda: cs[0].revoke(holder.lease))
+            cells.wait_for("the other has it then", lambda: {c.result().lease for c in asked if c.granted()} == set(leases), 20)
+            cell.replicas[at].start()
+            cell.wait_ready()
+    body(server)
+
+
+@test(own=True, timeout=120)
+def a_queued_writer_that_is_revoked_lets_no_two_writers_in(server):
+    @both_ways
+    def body(ways, cs, _cell, tag):
+        name, leases = tag + b"l", [cs[0].grant(TTL) for _ in range(5)]
+        readers = [ways[i].lock(name, leases[i], mode=SHARED) for i in range(2)]
+        writers = []
+        for i in range(3):
+            writers.append(ways[i].ask_lock(name, leases[2 + i]))
+            wait_queue(cs[0], name, 3 + i)
+        cs[1].revoke(leases[2])
+        assert refused(writers[0].result).code == "NOT_FOUND"
+        ways[0].unlock(readers[0].key)
+        stays("a writer beside a reader", lambda: not any(w.done() for w in writers[1:]), 0.3)
+        ways[0].unlock(readers[1].key)
+        held = writers[1].result()
+        stays("two writers", lambda: not writers[2].done(), 0.3)
+        ways[1].unlock(held.key)
+        assert writers[2].result().fencing_token > held.fencing_token
+    body(server)
+
+
+@test(own=True, timeout=120)
+def an_unlock_whose_connection_breaks_is_sent_again_and_frees_the_lock(server):
+    """And what an earlier session of the same client held counts for nothing once that session is over."""
+    @both_ways
+    def body(ways, cs, cell, tag):
+        name, lease, other = tag + b"l", insist(lambda: cs[0].grant(TTL)), insist(lambda: cs[0].grant(TTL))
+        at = next(i for i, r in enumerate(cell.replicas) if r is not cell.leader())
+        held = ways[at].lock(name, lease)
+        cell.replicas[at].kill()
+        assert refused(ways[at].unlock, held.key, metadata=named(lease, 1)).code in ("UNAVAILABLE", "DEADLINE_EXCEEDED")
+        for i in (1, 2):
+            insist(lambda: cs[(at + 1) % 3].get(b"x"))
+            ways[(at + i) % 3].unlock(held.key, metadata=named(lease, 1))
+        got = ways[(at + 1) % 3].lock(name, other, wait_ms=2000)
+        assert got.fencing_token > held.fencing_token
+        cell.replicas[at].start()
+        cell.wait_ready()
+        # A new session: the old one's key is another contender, and goes with it.
+        new = cs[0].grant(TTL)
+        waiting = ways[0].ask_lock(name, new)
+        wait_queue(cs[0], name, 2)
+        cs[1].revoke(other)
+        assert waiting.result().lease == new
+        assert [kv.lease for kv in cs[2].queue(name)] == [new]
+    body(server)
+
+
+@test(own=True, timeout=120)
+def a_clients_deadline_leaves_no_place_that_is_granted_later(server):
+    @both_ways
+    def body(ways, cs, _cell, tag):
+        name, leases = tag + b"l", [cs[0].grant(TTL) for _ in range(2)]
+        held = ways[0].lock(name, leases[0])
+        for way in ways:
+            assert refused(way.lock, name, leases[1], timeout=0.4).code in ("DEADLINE_EXCEEDED", "UNAVAILABLE")
+            wait_queue(cs[0], name, 1)
+        ways[0].unlock(held.key)
+        stays("a call that had given up was granted", lambda: not cs[1].queue(name), 0.3)
+    body(server)

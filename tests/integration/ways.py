@@ -1,0 +1,222 @@
+"""ways.py: the same calls by gRPC and by the JSON gateway, so that a test is told once and run both ways. Messages are those of the stubs either way."""
+import contextlib
+import http.client
+import json
+import threading
+
+import cells
+from kit import Client, clients, electionpb, grpc, lockpb, pb, v1
+from google.protobuf import json_format
+
+CODES = {c.value[0]: c.name for c in grpc.StatusCode}
+
+
+class Refused(Exception):
+    def __init__(self, code, text, refusal=None):
+        super().__init__(f"{code} {text}")
+        self.code, self.text, self.refusal = code, text, refusal
+
+
+class Waiting:
+    """A call under way in a thread."""
+
+    def __init__(self, call, stop):
+        self._stop, self._result, self._error = stop, None, None
+        self._thread = threading.Thread(target=self._run, args=(call,), daemon=True)
+        self._thread.start()
+
+    def _run(self, call):
+        try:
+            self._result = call()
+        except Exception as e:  # noqa: BLE001: handed to who asks for the result
+            self._error = e
+
+    def done(self):
+        return not self._thread.is_alive()
+
+    def granted(self):
+        return self.done() and self._error is None
+
+    def result(self, timeout=20):
+        self._thread.join(timeout)
+        assert not self._thread.is_alive(), f"no answer within {timeout} s"
+        if self._error:
+            raise self._error
+        return self._result
+
+    def cancel(self):
+        self._stop()
+        self._thread.join(10)
+
+
+class Grpc:
+    name = "grpc"
+
+    def __init__(self, replica):
+        self.client = Client(replica)
+
+    def close(self):
+        self.client.close()
+
+    def call(self, method, request, timeout=10, metadata=None):
+        return self.start(method, request, timeout, metadata).result(timeout + 5)
+
+    def start(self, method, request, timeout=60, metadata=None):
+        stub = {"Lock": self.client.lock, "Election": self.client.election, "Locks": self.client.locks, "KV": self.client.kv,
+                "Lease": self.client.lease}[method[0]]
+        future = getattr(stub, method[1]).future(request, timeout=timeout, metadata=metadata)
+
+        def wait():
+            try:
+                return future.result(timeout + 5)
+            except grpc.RpcError as e:
+                refusal, raw = None, dict(e.trailing_metadata() or ()).get("grpc-status-details-bin")
+                if raw and b"LockRefusal" in raw:
+                    payload = raw[raw.index(b"holdfast.v1.LockRefusal") + len(b"holdfast.v1.LockRefusal"):]
+                    refusal = v1.LockRefusal.FromString(payload[2 + (payload[1] >> 7):])
+                raise Refused(e.code().name, e.details(), refusal) from None
+            except grpc.FutureCancelledError:
+                raise Refused("CANCELLED", "by us") from None
+        return Waiting(wait, future.cancel)
+
+
+PATHS = {("Lock", "Lock"): ("lock/lock", lockpb.LockResponse), ("Lock", "Unlock"): ("lock/unlock", lockpb.UnlockResponse),
+         ("Election", "Campaign"): ("election/campaign", electionpb.CampaignResponse), ("Election", "Proclaim"): ("election/proclaim", electionpb.ProclaimResponse),
+         ("Election", "Leader"): ("election/leader", electionpb.LeaderResponse), ("Election", "Resign"): ("election/resign", electionpb.ResignResponse),
+         ("Locks", "List"): ("holdfast/locks/list", v1.LocksListResponse), ("Locks", "Verify"): ("holdfast/locks/verify", v1.LocksVerifyResponse),
+         ("Locks", "BreakHold"): ("holdfast/locks/break", v1.LocksBreakResponse), ("KV", "Put"): ("kv/put", pb.PutResponse),
+         ("KV", "Txn"): ("kv/txn", pb.TxnResponse), ("KV", "DeleteRange"): ("kv/deleterange", pb.DeleteRangeResponse),
+         ("Lease", "LeaseGrant"): ("lease/grant", pb.LeaseGrantResponse), ("Lease", "LeaseRevoke"): ("lease/revoke", pb.LeaseRevokeResponse)}
+
+
+class Json:
+    name = "json"
+
+    def __init__(self, replica):
+        self.host, port = replica.endpoint.split(":")
+        self.port = int(port)
+
+    def close(self):
+        pass
+
+    def call(self, method, request, timeout=10, metadata=None):
+        return self.start(method, request, timeout, metadata).result(timeout + 5)
+
+    def start(self, method, request, timeout=60, metadata=None):
+        path, reply = PATHS[method]
+        body = json_format.MessageToJson(request, preserving_proto_field_name=True)
+        headers = {f"Grpc-Metadata-{k}": v for k, v in metadata or ()}
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=timeout)
+
+        def ask():
+            try:
+                connection.request("POST", f"/v3/{path}", body, headers)
+                r = connection.getresponse()
+                text = r.read().decode()
+            except (OSError, http.client.HTTPException, AttributeError) as e:
+                raise Refused("UNAVAILABLE", f"{type(e).__name__}: {e}") from None
+            finally:
+                connection.close()
+            if r.status != 200:
+                error = json.loads(text)
+                refusal = None
+                for d in error.get("details", ()):
+                    d.pop("@type", None)
+                    refusal = json_format.ParseDict(d, v1.LockRefusal(), ignore_unknown_fields=True)
+                raise Refused(CODES[error["code"]], error.get("message") or error.get("error"), refusal)
+            return json_format.Parse(text, reply(), ignore_unknown_fields=True)
+
+        def stop():
+            with contextlib.suppress(OSError, AttributeError):
+                connection.sock.shutdown(2)
+        return Waiting(ask, stop)
+
+
+class Way:
+    """Verbs over either."""
+
+    def __init__(self, replica, kind):
+        self.wire = kind(replica)
+        self.name = kind.name
+
+    def close(self):
+        self.wire.close()
+
+    def lock(self, name, lease, timeout=10, metadata=None, **fields):
+        return self.wire.call(("Lock", "Lock"), lockpb.LockRequest(name=name, lease=lease, **fields), timeout, metadata)
+
+    def ask_lock(self, name, lease, timeout=60, metadata=None, **fields):
+        return self.wire.start(("Lock", "Lock"), lockpb.LockRequest(name=name, lease=lease, **fields), timeout, metadata)
+
+    def unlock(self, key, metadata=None, **fields):
+        return self.wire.call(("Lock", "Unlock"), lockpb.UnlockRequest(key=key, **fields), metadata=metadata)
+
+    def verify(self, name, token):
+        return self.wire.call(("Locks", "Verify"), v1.LocksVerifyRequest(name=name, fencing_token=token)).current
+
+    def places(self, prefix):
+        return [p for q in self.wire.call(("Locks", "List"), v1.LocksListRequest(prefix=prefix)).locks for p in q.places]
+
+    def put(self, key, value=b"", metadata=None, **fields):
+        return self.wire.call(("KV", "Put"), pb.PutRequest(key=key, value=value, **fields), metadata=metadata)
+
+    def txn(self, *puts, metadata=None):
+        return self.wire.call(("KV", "Txn"), pb.TxnRequest(success=[pb.RequestOp(request_put=p) for p in puts]), metadata=metadata)
+
+    def campaign(self, name, lease, value=b"", timeout=10, metadata=None, **fields):
+        return self.wire.call(("Election", "Campaign"), electionpb.CampaignRequest(name=name, lease=lease, value=value, **fields), timeout, metadata)
+
+    def ask_campaign(self, name, lease, value=b"", timeout=60, metadata=None, **fields):
+        return self.wire.start(("Election", "Campaign"), electionpb.CampaignRequest(name=name, lease=lease, value=value, **fields), timeout, metadata)
+
+    def proclaim(self, leader, value, metadata=None):
+        return self.wire.call(("Election", "Proclaim"), electionpb.ProclaimRequest(leader=leader, value=value), metadata=metadata)
+
+    def resign(self, leader, metadata=None):
+        return self.wire.call(("Election", "Resign"), electionpb.ResignRequest(leader=leader), metadata=metadata)
+
+    def leader(self, name):
+        return self.wire.call(("Election", "Leader"), electionpb.LeaderRequest(name=name))
+
+    def observe(self, replica, name):
+        """Yields LeaderResponses, vacancies too, for 10 s at most."""
+        request = electionpb.LeaderRequest(name=name, vacancy=True)
+        if self.name == "grpc":
+            yield from self.wire.client.election.Observe(request, timeout=10)
+            return
+        connection = http.client.HTTPConnection(self.wire.host, self.wire.port, timeout=10)
+        connection.request("POST", "/v3/election/observe", json_format.MessageToJson(request, preserving_proto_field_name=True))
+        r = connection.getresponse()
+        while line := r.readline():
+            yield json_format.ParseDict(json.loads(line)["result"], electionpb.LeaderResponse(), ignore_unknown_fields=True)
+
+
+def refused(call, *args, **kwargs):
+    """The Refused that a call must end with; also of a Waiting."""
+    try:
+        reply = call(*args, **kwargs)
+    except Refused as e:
+        return e
+    raise AssertionError(f"no error, but {reply}")
+
+
+@contextlib.contextmanager
+def all_ways(replicas, kinds=(Grpc, Json)):
+    """A Way a wire and replica: first all replicas by the first wire."""
+    ways = [Way(r, kind) for kind in kinds for r in replicas]
+    try:
+        yield ways
+    finally:
+        for w in ways:
+            w.close()
+
+
+def both_ways(test_body):
+    """Runs a test's body for each wire on one cell of three: body(ways, cs, cell, tag): a Way and a Client a replica, and bytes to begin names with."""
+    def run(server):
+        with cells.Cell(server, 3) as cell, clients(cell) as cs:
+            for kind in (Grpc, Json):
+                with all_ways(cell.replicas, (kind,)) as ways:
+                    print(f"by {kind.name}")
+                    test_body(ways, cs, cell, kind.name.encode() + b"/")
+    return run
