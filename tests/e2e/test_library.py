@@ -1,0 +1,258 @@
+"""libholdfast with real processes: the story that a lock service exists for, fail-over under many sessions, cached reads under leader kills, and every example."""
+import collections
+import os
+import pathlib
+import signal
+import sqlite3
+import subprocess
+import threading
+import time
+
+import cells
+import postgres
+from runner import is_full, test
+
+cells.stubs()
+import grpc  # noqa: E402
+from holdfast import v1_pb2 as v1, v1_pb2_grpc  # noqa: E402
+
+FENCE_SQL = cells.TOP / "client-c" / "fence" / "fence.sql"
+
+
+def built(server, path):
+    """Beside the server that is tested."""
+    return pathlib.Path(server).resolve().parents[1] / path
+
+
+class Lines:
+    """A process that prints what happens, a line each."""
+
+    def __init__(self, args):
+        self.process = cells.spawn(args, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
+        self.lines = []
+        self.counts = collections.Counter()
+        self._changed = threading.Condition()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self):
+        for line in self.process.stdout:
+            with self._changed:
+                self.lines.append(line.rstrip("\n"))
+                self.counts[line.split()[0]] += 1
+                self._changed.notify_all()
+        with self._changed:
+            self.lines.append(None)
+            self._changed.notify_all()
+
+    def tell(self, what):
+        self.process.stdin.write(what + "\n")
+        self.process.stdin.flush()
+
+    def wait(self, start, timeout=30, since=0):
+        """The first line at or behind `since` that begins so."""
+        deadline = time.monotonic() + timeout
+        with self._changed:
+            while True:
+                for line in self.lines[since:]:
+                    if line is not None and line.startswith(start):
+                        return line
+                assert self.lines[-1:] != [None], f"ended without '{start}': {self.lines[-12:]}"
+                left = deadline - time.monotonic()
+                assert left > 0, f"no '{start}' within {timeout} s: {self.lines[-12:]}"
+                self._changed.wait(left)
+
+    def ask(self, what, start, timeout=30):
+        since = len(self.lines)
+        self.tell(what)
+        return self.wait(start, timeout, since)
+
+    def all(self, start):
+        return [x for x in self.lines if x is not None and x.startswith(start)]
+
+    def end(self):
+        self.process.stdin.close()
+        status = self.process.wait(60)
+        cells.end(self.process)
+        return status
+
+
+def places(replica, name):
+    with grpc.insecure_channel(replica.endpoint, [("grpc.max_receive_message_length", -1)]) as ch:
+        stub, found, after = v1_pb2_grpc.LocksStub(ch), 0, b""
+        while True:
+            r = stub.List(v1.LocksListRequest(prefix=name, after=after), timeout=10)
+            found += sum(len(q.places) for q in r.locks)
+            after = r.next
+            if not after:
+                return found
+
+
+@test(own=True, timeout=200)
+def a_leader_that_was_stopped_is_fenced_off(server):
+    """2,000 contenders; the leader is stopped for longer than its TTL; exactly one waiter is woken, with a higher token; its first write raises the mark in
+    PostgreSQL and in SQLite; the old leader wakes, its prepared write is refused by both, and its library says EXPIRED."""
+    ttl, pause, processes, each = (12, 20, 4, 500) if is_full() else (4, 7, 4, 500)
+    with postgres.Postgres() as pg, cells.Cell(server, 3) as cell:
+        pg.run_file(FENCE_SQL)
+        sql = pg.session()
+        sql.run("CREATE TABLE guarded (owner bigint); INSERT INTO guarded VALUES (0)")
+        file = cell.dir / "guarded.db"
+        lite = sqlite3.connect(file)
+        lite.executescript("PRAGMA journal_mode = WAL; CREATE TABLE guarded (owner INTEGER); INSERT INTO guarded VALUES (0)")
+        psql = " ".join(a if "=" not in a else f"'{a}'" for a in pg.psql_args())
+
+        def contender(sessions):
+            return Lines([built(server, "tests/e2e/contender/contender"), cell.endpoints, "leader", sessions, ttl, file, psql])
+
+        def owners():
+            return lite.execute("SELECT owner FROM guarded").fetchone()[0], int(sql.run("SELECT owner FROM guarded")[0])
+
+        old = contender(1)
+        old_token = int(old.wait("granted").split()[2])
+        assert old.ask("write", "wrote sqlite").endswith("ok")
+        assert old.wait("wrote postgres").endswith("ok")
+        waiters = [contender(each) for _ in range(processes)]
+        for w in waiters:
+            w.wait("open", 60)
+        cells.wait_for("all queue", lambda: places(cell.replicas[0], b"leader") == 1 + processes * each, 60)
+        assert not any(w.all("granted") for w in waiters)
+
+        old.process.send_signal(signal.SIGSTOP)
+        stopped = time.monotonic()
+        holder = cells.wait_for("another leads", lambda: next((w for w in waiters if w.all("granted")), None), ttl + 15)
+        new_token = int(holder.all("granted")[0].split()[2])
+        assert new_token > old_token, f"token {new_token} after {old_token}"
+        assert holder.ask("write", "wrote sqlite").endswith("ok")
+        assert holder.wait("wrote postgres").endswith("ok")
+        assert owners() == (new_token, new_token)
+
+        # What the old one does next is to write: it does not look at the clock, the lock or anything before.
+        since = len(old.lines)
+        old.tell("write")
+        time.sleep(max(0, pause - (time.monotonic() - stopped)))
+        old.process.send_signal(signal.SIGCONT)
+        assert old.wait("wrote sqlite", 30, since) == f"wrote sqlite {old_token} stale"
+        assert old.wait("wrote postgres", 30, since) == f"wrote postgres {old_token} stale"
+        old.wait("state 0 EXPIRED", 30)
+        old.wait("lost 0", 5)
+        assert old.ask("token", "token") == "token 0"
+        assert owners() == (new_token, new_token)
+        assert sum(len(w.all("granted")) for w in waiters) == 1, "more than one was woken"
+        assert not any(w.all("state") or w.all("lost") or w.all("refused") for w in waiters)
+        for w in [old, *waiters]:
+            w.process.kill()
+
+
+@test(own=True, timeout=200)
+def no_session_is_lost_with_the_leader(server):
+    sessions, ttl, kills = (5000, 12, 2) if is_full() else (400, 5, 1)
+    with cells.Cell(server, 3) as cell:
+        some = [Lines([built(server, "tests/e2e/contender/contender"), cell.endpoints, "", sessions // 4, ttl, ""]) for _ in range(4)]
+        for p in some:
+            p.wait("open", 60)
+        for _ in range(kills):
+            leader = cell.leader()
+            leader.kill()
+            # All renew within a third of the TTL, and whoever could not is told within all of it.
+            time.sleep(ttl + 1)
+            leader.start()
+            cell.wait_ready([leader])
+        counts = [list(map(int, p.ask("counts", "counts").split()[1:])) for p in some]
+        safe, jeopardy, expired = (sum(c[i] for c in counts) for i in range(3))
+        assert expired == 0, f"{expired} of {sessions} sessions were lost with the leader"
+        assert jeopardy * 2 < sessions, f"{jeopardy} of {sessions} sessions were in jeopardy"
+        assert safe == sessions, f"{safe} of {sessions} are safe"
+        for p in some:
+            p.tell("close")
+            p.wait("closed", 60)
+            assert p.end() == 0
+
+
+@test(own=True, timeout=200)
+def cached_reads_are_never_stale(server):
+    """Many sessions cache values that are written all the while; leaders are killed, and processes of readers stopped for longer than their TTL."""
+    each, seconds = (250, 60) if is_full() else (40, 14)
+    with cells.Cell(server, 5) as cell:
+        file = cell.dir / "floor"
+        file.write_bytes(bytes(16 * 8))
+        cacher = built(server, "tests/e2e/cacher/cacher")
+        readers = [Lines([cacher, cell.endpoints, 3, file, each, 2000]) for _ in range(4)]
+        for r in readers:
+            r.wait("open", 60)
+        writer = Lines([cacher, cell.endpoints, 3, file, "write"])
+        writer.wait("open")
+        end = time.monotonic() + seconds
+        turn = 0
+        while time.monotonic() < end:
+            stopped = readers[turn % 4]
+            stopped.process.send_signal(signal.SIGSTOP)
+            time.sleep((0.5, 4.5)[turn % 2])
+            stopped.process.send_signal(signal.SIGCONT)
+            leader = cell.leader()
+            leader.kill()
+            time.sleep(1)
+            leader.start()
+            cell.wait_ready([leader])
+            turn += 1
+        assert writer.end() == 0
+        acknowledged = int(writer.wait("wrote").split()[1])
+        hits = 0
+        for r in readers:
+            assert r.end() == 0
+            assert not r.all("stale"), r.all("stale")[:3]
+            hits += int(r.wait("counts").split()[2])
+        assert acknowledged > 20 and hits > 1000, f"{acknowledged} writes, {hits} reads from memory: nothing was tried"
+
+
+EXAMPLES = {
+    "lock": """held, with a token: yes
+deposit: let in
+an older one's deposit: stale fencing token: a later holder was here
+given up: ok
+closed: ok
+""",
+    "leader": """nobody leads
+leads: host-a:80
+the other's try: somebody else holds the lock
+leads: host-a:81
+members: 1, the first leads: yes
+nobody leads
+leads: host-b:80
+""",
+    "config": """/config/limit: there is none
+/config/limit = 10, version 1
+compare and set: ok
+with an old version: the condition does not hold
+/config/limit = 20, version 2
+the watch fired, and the follower has 40
+workers: 1
+/config/limit = 40, version 3
+most reads came from memory: yes
+/config/limit: there is none
+""",
+    "cxx": """try: ok
+fence: let in
+""",
+}
+
+
+@test(own=True, timeout=90)
+def the_examples_do_what_they_say(server):
+    with cells.Cell(server, 3) as cell:
+        for name, want in EXAMPLES.items():
+            r = subprocess.run([built(server, f"client-c/examples/example-{name}"), cell.endpoints], capture_output=True, text=True, timeout=40, check=False)
+            assert r.returncode == 0 and r.stdout == want, f"{name}: status {r.returncode}\n{r.stdout}\n{r.stderr}"
+
+
+@test(own=True, timeout=60)
+def a_hold_that_an_operator_breaks_is_told(server):
+    with cells.Cell(server, 3) as cell:
+        holder = Lines([built(server, "tests/e2e/contender/contender"), cell.endpoints, "l", 1, 10, ""])
+        token = int(holder.wait("granted").split()[2])
+        with grpc.insecure_channel(cell.replicas[1].endpoint) as ch:
+            v1_pb2_grpc.LocksStub(ch).BreakHold(v1.LocksBreakRequest(name=b"l", fencing_token=token), timeout=10)
+        assert "broken" in holder.wait("lost 0", 10)
+        assert holder.ask("token", "token") == "token 0"
+        assert not holder.all("state"), "the session lives on"
+        holder.tell("close")
+        assert holder.end() == 0
