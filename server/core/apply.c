@@ -6,6 +6,7 @@
  *   (A3) after each entry those whose contender is gone are told, then those who came to hold are looked up; a waiter never survives its
  *        contender.
  *   (A4) a command that names a session is carried out at most once (kv_once), and its reply is made on all replicas alike.
+ *   (A5) whoever may not, has nothing carried out and no result kept: asked again with the same request ID, it is judged anew.
  * A call of core_take applies a bounded amount; the rest waits in a backlog. Read indexes look at state.applied, so nothing overtakes it. */
 #include "internal.h"
 
@@ -54,6 +55,8 @@ struct applying {
 	struct call *call; /* ours; NULL: nobody here waits for it */
 	struct buf *reply; /* NULL: nobody here asks */
 	raft_term term;
+	raft_index index;
+	bool refused; /* for who asked, whatever he asked for */
 	struct kv_outcome out;
 };
 
@@ -134,6 +137,10 @@ static enum err execute(struct core *c, struct applying *a)
 		return kv_node_set(env, payload, a->reply);
 	case CMD(NODE_DELETE):
 		return kv_node_delete(env, payload, a->reply);
+	case CMD(AUTH):
+		return apply_auth(c, payload, a->reply);
+	case CMD(AUTHENTICATE):
+		return apply_authenticate(c, a->index, payload, a->reply);
 	default:
 		return ERR_UNIMPLEMENTED; /* a kind that this version of the rules does not have: nothing, everywhere alike */
 	}
@@ -151,9 +158,13 @@ static enum err execute_once(void *ctx, struct kv_outcome *out)
 /* The reply as it is told here, in out.reply. */
 static enum err carry_out(struct core *c, struct applying *a)
 {
+	struct authoriser az = core_authoriser(c);
 	struct buf own = { 0 };
-	enum err e;
+	enum err e = authorise_command(&az, &a->cmd);
 
+	a->refused = e != ERR_OK;
+	if (e)
+		return e; /* A5 */
 	if (a->cmd.session == 0)
 		return execute(c, a);
 	e = kv_once(&c->env, &a->cmd, a->term, execute_once, a, &a->out);
@@ -207,11 +218,23 @@ static void grant_again(struct core *c, struct call *call, const struct applying
 	buf_free(&payload);
 }
 
+static void propose_anew(struct core *c, struct call *call, const struct applying *a)
+{
+	if (call->lock) {
+		lock_again(c, call);
+		return;
+	}
+	propose_release(c, call);
+	propose_submit_again(c, call, a->cmd.payload, &a->cmd);
+}
+
 static void finish_call(struct core *c, struct applying *a, enum err e)
 {
 	struct call *call = a->call;
 
-	if (call->lock) {
+	if (a->refused && identity_again(c, call, &a->cmd, &e)) {
+		propose_anew(c, call, a);
+	} else if (call->lock) {
 		lock_applied(c, call, e, &a->out.lock, &a->out.details);
 	} else if (e == ERR_LEASE_EXISTS && call->retry_id) {
 		grant_again(c, call, a);
@@ -238,7 +261,7 @@ static void after_leases_ended(struct core *c, const struct command *cmd)
 
 static void apply_command(struct core *c, const struct raft_entry *entry)
 {
-	struct applying a = { .core = c, .term = entry->term };
+	struct applying a = { .core = c, .term = entry->term, .index = entry->index };
 	uint64_t events = store_history_end(c->store);
 	enum err e;
 

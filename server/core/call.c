@@ -51,6 +51,8 @@ struct call *call_new(struct core *c, enum call_kind kind, uint64_t tag, enum me
 	call->kind = (uint8_t)kind;
 	call->method = (uint8_t)method;
 	call->tag = tag;
+	if (tag && c->request && c->request->tag == tag)
+		call->auth = call_auth_new(&c->request->caller, c->request);
 	call->deadline = core_clock(c) + c->config.request_timeout_ms;
 	list_push_back(&c->calls.ages, &call->age);
 	if (tag)
@@ -105,6 +107,7 @@ void call_free(struct core *c, struct call *call)
 	list_remove(&call->link);
 	list_remove(&call->age);
 	buf_free(&call->bytes);
+	call_auth_free(call->auth);
 	c->calls.len--;
 	if (c->calls.free_len >= CALLS_FREE_MAX) {
 		free(call);
@@ -133,6 +136,8 @@ void call_tell(struct core *c, struct call *call, enum err e, struct buf *reply,
 		a->reply = buf_take(reply);
 	if (details && e != ERR_OK)
 		a->details = buf_take(details);
+	if (call->auth)
+		a->user = buf_take(&call->auth->user);
 	buf_free(reply);
 	buf_free(details);
 	forget_tag(c, call);

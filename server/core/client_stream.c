@@ -158,6 +158,7 @@ static void propose(struct core *c, struct client_stream *s, uint32_t kind, stru
 	struct call *call = call_new(c, CALL_COMMAND, 0, METHOD_SESSION_CONNECT);
 
 	call->session_tag = s->tag;
+	call->auth = stream_whose(c, s->tag);
 	s->call = call;
 	propose_submit(c, call, kind, payload);
 }
@@ -451,6 +452,7 @@ static void finish(struct core *c, uint64_t tag, enum err e, struct buf *message
 {
 	struct core_output *o = VEC_PUSH(&c->out.outputs);
 
+	stream_caller_forget(c, tag);
 	o->stream = tag;
 	o->finished = true;
 	o->err = e;

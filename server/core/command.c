@@ -17,6 +17,8 @@ void command_encode(const struct command *cmd, struct buf *out)
 	pbw_u64(out, 9, cmd->origin_boot);
 	pbw_u64(out, 10, cmd->origin_call);
 	pbw_u64(out, 11, cmd->chosen);
+	pbw_bytes(out, 12, cmd->user);
+	pbw_u64(out, 13, cmd->auth_revision);
 }
 
 bool command_parse(struct slice bytes, struct command *ret)
@@ -36,6 +38,8 @@ bool command_parse(struct slice bytes, struct command *ret)
 		case 9: cmd.origin_boot = wire_u64(&w); break;
 		case 10: cmd.origin_call = wire_u64(&w); break;
 		case 11: cmd.chosen = wire_u64(&w) != 0; break;
+		case 12: cmd.user = wire_bytes(&w); break;
+		case 13: cmd.auth_revision = wire_u64(&w); break;
 		default: break;
 		}
 	}
@@ -82,6 +86,7 @@ bool command_grows(const struct command *cmd)
 	case CMD(SESSION_OPEN):
 	case CMD(NODE_CREATE):
 	case CMD(NODE_SET):
+	case CMD(AUTH):
 		return true;
 	case CMD(TXN):
 		return txn_puts(cmd->payload, 8);

@@ -17,6 +17,8 @@ struct command {
 	uint64_t request, first_unanswered;
 	uint64_t origin_member, origin_boot, origin_call;
 	bool chosen;
+	struct slice user;      /* who asks; empty: nobody, or authentication is off */
+	uint64_t auth_revision; /* at which he was found to be that; 0: not */
 };
 
 void command_encode(const struct command *cmd, struct buf *out); /* appends; the version is ours */

@@ -74,6 +74,9 @@ static void new_state(struct core *c, struct state *state)
 	c->env.session_ctx = c;
 	kv_attach(&c->env);
 	kv_rebuild(&c->env);
+	c->auth = auth_new(&c->state);
+	c->auth_seen = auth_changes(c->auth);
+	c->tokens = tokens_new(c->config.auth_token_ttl_ms ? c->config.auth_token_ttl_ms : AUTH_TOKEN_TTL_MS);
 }
 
 static void new_raft(struct core *c, const struct raft_boot *boot)
@@ -126,6 +129,7 @@ struct core *core_new(const struct core_config *config, struct state *state, con
 	ASSERT(c->state.applied.index == boot->snapshot.index);
 	new_raft(c, boot);
 	c->snapshots.saved = boot->snapshot;
+	c->boot_last = boot->last.index;
 	c->publish_due = true;
 	c->leader = raft_leader(c->raft);
 	c->role = raft_role(c->raft);
@@ -206,6 +210,8 @@ void core_free(struct core *c)
 	free(c->backlog);
 	calls_deinit(c);
 	raft_free(c->raft);
+	tokens_free(c->tokens);
+	auth_free(c->auth);
 	once_free(c->once);
 	locks_free(c->locks);
 	lessor_free(c->lessor);
@@ -248,6 +254,7 @@ static void tick(struct core *c)
 	role_tick(c);
 	stall_tick(c);
 	calls_expire(c);
+	tokens_expire(c->tokens, core_clock(c));
 	waiters_renew(c);
 	read_resend(c);
 	renew_resend(c);
@@ -520,6 +527,7 @@ void core_check(const struct core *c)
 	lessor_check(c->lessor);
 	locks_check(c->locks);
 	once_check(c->once);
+	auth_check_invariants(c->auth);
 	calls_check(c);
 	propose_check(c);
 	waiters_check(c);

@@ -17,6 +17,7 @@
 #ifndef HOLDFAST_CORE_H
 #define HOLDFAST_CORE_H
 
+#include "core/caller.h"
 #include "core/kv/kv.h"
 #include "core/raft/raft.h"
 #include "core/state.h"
@@ -49,6 +50,7 @@ struct core_config {
 	uint64_t log_memory_bytes;     /* of the log's end that stays in memory; 0: 64 MiB. This and the next two are for tests */
 	uint32_t append_bytes;         /* of entries in one message to a follower; 0: 1 MiB */
 	uint32_t inflight;             /* such messages to one follower that are not acknowledged; 0: 128 */
+	uint32_t auth_token_ttl_ms;    /* of simple tokens, from their last use; 0: 300000 */
 	const char *version;           /* Status.version and capability: "3.5.x" */
 };
 
@@ -61,6 +63,10 @@ struct core_request {
 	lease_id session;              /* exactly once: 0 without */
 	uint64_t request_id, first_unanswered;
 	int64_t now_unix_ms;           /* wall clock, for people only */
+	struct caller caller;          /* borrowed for the step */
+	bool ask;                      /* only whether the caller may: nothing is done, and the reply is empty */
+	bool assign;                   /* METHOD_AUTH_AUTHENTICATE: the password was right, bytes is an internal.AuthenticateCommand. Else bytes is
+	                                * a request without its password, and the answer an internal.AuthLook */
 };
 
 enum core_event_kind {
@@ -115,6 +121,7 @@ struct core_event {
 			uint64_t tag;
 			enum method_id method;
 			struct slice bytes;
+			const struct caller *caller; /* OPEN; borrowed; NULL: nobody */
 		} stream;
 		bool low;
 	};
@@ -143,6 +150,7 @@ struct core_answer {
 	struct buf reply;   /* packed reply message when err is ERR_OK; the taker's */
 	struct buf details; /* packed holdfast.v1 details of an error, or empty; the taker's */
 	bool more;          /* never set for unary calls */
+	struct buf user;    /* whose it was, where caller.wanted and known; the taker's */
 };
 
 /* For a Watch, Observe or Session stream: messages one after another, each a 32-bit little-endian length and its bytes. The next output of a stream

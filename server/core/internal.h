@@ -12,6 +12,9 @@
 #include "base/mem.h"
 #include "base/pbw.h"
 #include "base/rng.h"
+#include "core/auth/auth.h"
+#include "core/auth/authorise.h"
+#include "core/auth/tokens.h"
 #include "core/command.h"
 #include "core/core.h"
 #include "core/kv/kv.h"
@@ -41,6 +44,7 @@
 #define LEASE_END_SLICES 16u                     /* LEASE_ENDs proposed in one tick */
 #define OWN_LEASE_TTL_S 60                       /* of the lease made for a Lock without one, as etcd's recipes have it */
 #define ORPHAN_GRACE_MS 10000u                   /* a waiting call whose replica is gone is kept that long */
+#define AUTH_TOKEN_TTL_MS 300000u                /* as etcd's */
 #define COMPACT_EVENTS_MAX 20000u                /* dropped by one automatic compaction */
 #define COMPACT_SAMPLES 512u
 
@@ -73,6 +77,18 @@ enum call_place {
 	PLACE_APPLY,   /* read, query: its index is known and not applied yet */
 	PLACE_PARKED,  /* renew: the lease is closed; its end decides */
 	PLACE_WAITING, /* lock: in the queue of its lock, not held */
+};
+
+/* Whose call it is, and what else of its request has to be kept for that. */
+struct call_auth {
+	struct caller caller; /* lent by bytes */
+	struct buf user;      /* as last found, where the answer should say so */
+	struct slice client;  /* what follows: a call that was set aside until its token can be known */
+	lease_id session;
+	uint64_t request_id, first_unanswered;
+	int64_t now_unix_ms;
+	bool assign, ask;
+	uint8_t bytes[];
 };
 
 struct renew_batch;
@@ -111,7 +127,10 @@ struct call {
 	uint64_t sequence;    /* renew: the client's */
 	raft_term grant;      /* read: the term in which the leader noted that the answer may be cached; 0: it did not */
 	time_ms asked_at;     /* read: when it was asked for that */
+	bool ask;         /* whether it may, and nothing else */
+	bool aside;       /* a request that waits, as a read does, until its token can be known here */
 	struct lock_call *lock;
+	struct call_auth *auth; /* NULL: neither a token nor a certificate came with it */
 	struct buf bytes; /* command: packed Command; read: packed request */
 	union {
 		struct {
@@ -324,6 +343,10 @@ struct core {
 	struct lessor *lessor;
 	struct locks *locks;
 	struct once *once;
+	struct auth *auth;
+	struct tokens *tokens;
+	uint64_t auth_seen;      /* auth_changes() when streams were last looked at */
+	raft_index boot_last;    /* what the log held at the start: entries up to here are told again, their tokens are of the past */
 	struct arena arena;
 	struct kv_env env;
 
@@ -356,6 +379,8 @@ struct core {
 	struct map64 gates; /* tag -> struct stream_gate */
 	struct gate gate;
 	struct sessions sessions;
+	struct map64 stream_callers; /* tag -> struct call_auth; absent: nobody */
+	const struct core_request *request; /* that is being taken in */
 
 	struct raft_entry **backlog; /* committed, not applied: a ring of backlog_cap, a power of two */
 	size_t backlog_first, backlog_len, backlog_cap;
@@ -422,6 +447,31 @@ void calls_check(const struct core *c);
 void request_step(struct core *c, const struct core_request *r);
 void answer_now(struct core *c, uint64_t tag, enum err e, struct buf *reply);
 int64_t request_min_ttl_s(const struct core *c);
+
+/* stream.c: whose a stream is */
+struct call_auth *stream_whose(struct core *c, uint64_t tag); /* a copy for a call of its own; NULL: nobody's */
+enum err stream_may_read(struct core *c, uint64_t tag, struct slice key, struct slice end);
+void stream_caller_forget(struct core *c, uint64_t tag);
+
+/* identity.c */
+struct call_auth *call_auth_new(const struct caller *caller, const struct core_request *r); /* NULL: nobody; r may be NULL */
+void call_auth_free(struct call_auth *auth);
+/* Who it is, at present; nobody when authentication is off. Lent until the next call. ERR_AUTH_INVALID_TOKEN. */
+enum err core_identify(struct core *c, const struct caller *caller, struct auth_who *ret);
+struct authoriser core_authoriser(struct core *c);
+/* By what is known here now. */
+enum err core_may(struct core *c, const struct caller *caller, enum method_id method, struct slice request);
+enum err call_may(struct core *c, struct call *call, struct slice request);
+/* Takes a request in, or answers it, or sets it aside. False: it goes on. */
+bool identity_refuses(struct core *c, const struct core_request *r);
+void identity_resume(struct core *c, struct call *call); /* the state is recent enough; the call is gone afterwards */
+void identity_put(struct core *c, struct call *call, struct command *cmd); /* whose command it is */
+/* A command was refused for who asked, and came to nothing: whether it may be proposed anew, for what is known now. Else *ret_e says why not. */
+bool identity_again(struct core *c, const struct call *call, const struct command *cmd, enum err *ret_e);
+enum err apply_auth(struct core *c, struct slice payload, struct buf *reply);
+enum err apply_authenticate(struct core *c, raft_index index, struct slice payload, struct buf *reply);
+enum err identity_read(struct core *c, enum method_id method, struct slice request, struct buf *reply);
+void identity_installed(struct core *c, uint64_t revision_before);
 
 /* propose.c */
 void proposer_init(struct core *c);
@@ -492,6 +542,7 @@ void lock_submit(struct core *c, const struct core_request *r);
 void lock_applied(struct core *c, struct call *call, enum err e, struct kv_lock_result *r, struct buf *details); /* details may be empty */
 void lock_confirmed(struct core *c, struct call *call);
 void lock_cancel(struct core *c, struct call *call); /* the caller is gone; call may be freed */
+void lock_again(struct core *c, struct call *call);   /* it was refused for who asked: once more */
 void lock_lost(struct core *c, struct call *call);   /* its command never was applied, or nobody knows */
 void lock_granted(struct core *c, const struct contender *ct);
 void lock_leave(struct core *c, struct call *call);  /* unlinks what waiting means */

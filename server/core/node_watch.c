@@ -154,6 +154,36 @@ static void recheck_stream(struct core *c, struct client_stream *s)
 		recheck(c, w);
 }
 
+static enum err may_hear(struct core *c, const struct client_stream *s, const struct watch_point *p)
+{
+	uint8_t from[PATH_LEN_MAX + 1], to[PATH_LEN_MAX + 1];
+	size_t len = p->key_len - 1;
+
+	if (p->key[0] != CACHE_CHILDREN)
+		return stream_may_read(c, s->tag, slice_of(p->key + 1, len), slice_of(NULL, 0));
+	memcpy(from, p->key + 1, len);
+	if (len > 1) /* "/" ends in one */
+		from[len++] = '/';
+	memcpy(to, from, len);
+	to[len - 1] = '/' + 1;
+	return stream_may_read(c, s->tag, slice_of(from, len), slice_of(to, len));
+}
+
+/* Permissions have changed: who may not read a node, or the keys of its children, hears of it no more. */
+void node_watches_permitted(struct core *c)
+{
+	LIST_FOR_EACH_SAFE(l, next, &c->sessions.all) {
+		struct client_stream *s = CONTAINER_OF(l, struct client_stream, all);
+		size_t at = 0;
+		uint64_t id;
+		void *w;
+
+		while (map64_next(&s->watches, &at, &id, &w))
+			if (may_hear(c, s, ((struct node_watch *)w)->point))
+				watch_free(c, w);
+	}
+}
+
 void node_watches_recheck(struct core *c)
 {
 	LIST_FOR_EACH_SAFE(l, next, &c->sessions.all)

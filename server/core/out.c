@@ -20,6 +20,7 @@ void core_update_release(struct core_update *u)
 	for (size_t i = 0; i < u->answers_len; i++) {
 		buf_free(&u->answers[i].reply);
 		buf_free(&u->answers[i].details);
+		buf_free(&u->answers[i].user);
 	}
 	for (size_t i = 0; i < u->outputs_len; i++)
 		buf_free(&u->outputs[i].messages);

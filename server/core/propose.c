@@ -34,6 +34,7 @@ static void wrap(struct core *c, struct call *call, struct command *cmd)
 {
 	call_number(c, call);
 	call->command = (uint8_t)cmd->kind;
+	identity_put(c, call, cmd);
 	cmd->origin_member = c->config.member;
 	cmd->origin_boot = c->config.boot;
 	cmd->origin_call = call->number;

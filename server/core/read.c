@@ -311,7 +311,18 @@ void read_wait_applied(struct core *c, struct call *call, raft_index index)
 
 static enum err read_from_state(struct core *c, struct call *call, struct buf *reply)
 {
+	enum err e = call_may(c, call, buf_view(&call->bytes));
+
+	if (e)
+		return e;
 	switch ((enum method_id)call->method) {
+	case METHOD_AUTH_AUTHENTICATE:
+	case METHOD_AUTH_STATUS:
+	case METHOD_AUTH_USER_GET:
+	case METHOD_AUTH_USER_LIST:
+	case METHOD_AUTH_ROLE_GET:
+	case METHOD_AUTH_ROLE_LIST:
+		return identity_read(c, (enum method_id)call->method, buf_view(&call->bytes), reply);
 	case METHOD_KV_RANGE:
 		return kv_range(&c->env, buf_view(&call->bytes), reply);
 	case METHOD_KV_TXN:
@@ -343,6 +354,10 @@ static void read_run(struct core *c, struct call *call)
 
 	if (call->lock) {
 		lock_confirmed(c, call);
+	} else if (call->ask) {
+		call_answer(c, call, call_may(c, call, buf_view(&call->bytes)), &reply);
+	} else if (call->aside) {
+		identity_resume(c, call);
 	} else if (call->kind == CALL_QUERY) {
 		renew_query_run(c, call);
 	} else if (call->kind == CALL_STREAM) {

@@ -112,9 +112,17 @@ void renew_query_run(struct core *c, struct call *call)
 {
 	struct buf reply = { 0 };
 
-	kv_lease_ttl_reply(&c->env, call->lease, call->ttl_s, call->keys, &reply);
+	struct buf question = { 0 };
+	enum err e;
+
+	pbw_i64(&question, 1, call->lease);
+	pbw_u64(&question, 2, call->keys);
+	e = call_may(c, call, buf_view(&question));
+	if (!e)
+		kv_lease_ttl_reply(&c->env, call->lease, call->ttl_s, call->keys, &reply);
 	arena_clear(&c->arena);
-	call_answer(c, call, ERR_OK, &reply);
+	buf_free(&question);
+	call_answer(c, call, e, &reply);
 }
 
 /* ---- leader ---- */

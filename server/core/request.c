@@ -46,7 +46,9 @@ static void read_now(struct core *c, const struct core_request *r, enum err (*fn
 	enum err e;
 
 	c->env.header.term = raft_current_term(c->raft);
-	e = fn(&c->env, r->bytes, &reply);
+	e = core_may(c, &r->caller, r->method, r->bytes);
+	if (!e)
+		e = fn(&c->env, r->bytes, &reply);
 	arena_clear(&c->arena);
 	if (e == ERR_FUTURE_REVISION)
 		submit_read(c, r);
@@ -106,6 +108,17 @@ static void submit_grant(struct core *c, const struct core_request *r)
 	buf_free(&payload);
 }
 
+static void submit_auth(struct core *c, const struct core_request *r, uint32_t act)
+{
+	struct call *call = call_new(c, CALL_COMMAND, r->tag, r->method);
+	struct buf payload = { 0 };
+
+	pbw_u64(&payload, 1, act);
+	pbw_bytes(&payload, 2, r->bytes);
+	propose_submit_request(c, call, CMD(AUTH), buf_view(&payload), r, false);
+	buf_free(&payload);
+}
+
 static void submit_lease_question(struct core *c, const struct core_request *r, enum call_kind kind)
 {
 	struct call *call = call_new(c, kind, r->tag, r->method);
@@ -120,6 +133,12 @@ static void submit_lease_question(struct core *c, const struct core_request *r, 
 	renew_submit(c, call);
 }
 
+static void submit_question(struct core *c, const struct core_request *r)
+{
+	submit_read(c, r);
+	((struct call *)map64_get(&c->calls.by_tag, r->tag))->ask = true;
+}
+
 static void submit(struct core *c, const struct core_request *r)
 {
 	switch (r->method) {
@@ -132,6 +151,28 @@ static void submit(struct core *c, const struct core_request *r)
 	case METHOD_LEASE_REVOKE: submit_command(c, r, CMD(LEASE_REVOKE)); break;
 	case METHOD_LEASE_KEEP_ALIVE: submit_lease_question(c, r, CALL_RENEW); break;
 	case METHOD_LEASE_TIME_TO_LIVE: submit_lease_question(c, r, CALL_QUERY); break;
+	case METHOD_AUTH_ENABLE: submit_auth(c, r, AUTH_ACT(ENABLE)); break;
+	case METHOD_AUTH_DISABLE: submit_auth(c, r, AUTH_ACT(DISABLE)); break;
+	case METHOD_AUTH_USER_ADD: submit_auth(c, r, AUTH_ACT(USER_ADD)); break;
+	case METHOD_AUTH_USER_DELETE: submit_auth(c, r, AUTH_ACT(USER_DELETE)); break;
+	case METHOD_AUTH_USER_CHANGE_PASSWORD: submit_auth(c, r, AUTH_ACT(USER_CHANGE_PASSWORD)); break;
+	case METHOD_AUTH_USER_GRANT_ROLE: submit_auth(c, r, AUTH_ACT(USER_GRANT_ROLE)); break;
+	case METHOD_AUTH_USER_REVOKE_ROLE: submit_auth(c, r, AUTH_ACT(USER_REVOKE_ROLE)); break;
+	case METHOD_AUTH_ROLE_ADD: submit_auth(c, r, AUTH_ACT(ROLE_ADD)); break;
+	case METHOD_AUTH_ROLE_DELETE: submit_auth(c, r, AUTH_ACT(ROLE_DELETE)); break;
+	case METHOD_AUTH_ROLE_GRANT_PERMISSION: submit_auth(c, r, AUTH_ACT(ROLE_GRANT_PERMISSION)); break;
+	case METHOD_AUTH_ROLE_REVOKE_PERMISSION: submit_auth(c, r, AUTH_ACT(ROLE_REVOKE_PERMISSION)); break;
+	case METHOD_AUTH_AUTHENTICATE:
+		if (r->assign)
+			submit_command(c, r, CMD(AUTHENTICATE));
+		else
+			submit_read(c, r);
+		break;
+	case METHOD_AUTH_STATUS:
+	case METHOD_AUTH_USER_GET:
+	case METHOD_AUTH_USER_LIST:
+	case METHOD_AUTH_ROLE_GET:
+	case METHOD_AUTH_ROLE_LIST:
 	case METHOD_LEASE_LEASES:
 	case METHOD_CLUSTER_MEMBER_LIST:
 	case METHOD_ELECTION_LEADER:
@@ -166,14 +207,18 @@ void request_step(struct core *c, const struct core_request *r)
 
 	ASSERT(r->tag != 0);
 	ASSERT(map64_get(&c->calls.by_tag, r->tag) == NULL);
+	c->request = r;
 	if (r->bytes.len > c->config.max_request_bytes)
 		answer_now(c, r->tag, ERR_REQUEST_TOO_LARGE, NULL);
 	else if (!is_once_well_formed(r))
 		answer_now(c, r->tag, ERR_BAD_METADATA, NULL);
-	else if (!status_answer(c, r)) {
-		if (calls_pending(c) >= room)
-			answer_now(c, r->tag, ERR_TOO_MANY_REQUESTS, NULL);
-		else
-			submit(c, r);
-	}
+	else if (identity_refuses(c, r) || (!r->ask && status_answer(c, r)))
+		; /* answered, or set aside */
+	else if (calls_pending(c) >= room)
+		answer_now(c, r->tag, ERR_TOO_MANY_REQUESTS, NULL);
+	else if (r->ask)
+		submit_question(c, r);
+	else
+		submit(c, r);
+	c->request = NULL;
 }

@@ -139,6 +139,7 @@ enum err node_watch_arm(struct core *c, struct client_stream *s, uint64_t id, en
 void node_watch_disarm(struct core *c, struct client_stream *s, uint64_t id);
 void node_watches_drop(struct core *c, struct client_stream *s);
 void node_watches_applied(struct core *c, uint64_t from); /* events of the history from that number on */
+void node_watches_permitted(struct core *c);
 void node_watches_recheck(struct core *c);
 
 /* cache_link.c */

@@ -199,12 +199,14 @@ static size_t list_members(const struct state *st, struct raft_member *out)
 static void replace_state(struct core *c)
 {
 	struct state old = c->state;
+	uint64_t auth_revision_before = auth_revision(c->auth);
 	const struct contender *granted[64];
 
 	c->state = c->snapshots.received;
 	memset(&c->snapshots.received, 0, sizeof c->snapshots.received);
 	c->snapshots.finishing = false;
 	kv_rebuild(&c->env);
+	identity_installed(c, auth_revision_before);
 	state_deinit(&old);
 	arena_clear(&c->arena);
 	while (lock_take_granted(c->locks, granted, 64) > 0)

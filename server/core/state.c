@@ -7,6 +7,7 @@
 
 #include "base/hash.h"
 #include "base/mem.h"
+#include "core/auth/auth.h"
 #include "core/lease/lease.h"
 #include "core/lock/lock.h"
 #include "core/member/member.h"
@@ -27,6 +28,7 @@ void state_init(struct state *st)
 	tree_init(&st->members, &member_record_type);
 	tree_init(&st->results, &result_record_type);
 	tree_init(&st->sessions, &session_record_type);
+	tree_init(&st->auth, &auth_record_type);
 	tree_init(&st->open_sessions, &open_session_type);
 }
 
@@ -40,6 +42,7 @@ size_t state_trees(struct state *st, struct tree *ret[STATE_TREES_MAX])
 	ret[n++] = &st->members;
 	ret[n++] = &st->results;
 	ret[n++] = &st->sessions;
+	ret[n++] = &st->auth;
 	ret[n++] = &st->open_sessions;
 	for (size_t i = 1; i < n; i++)
 		ASSERT_IF(ret[i]->type, ret[i - 1]->type->section < ret[i]->type->section);
@@ -77,6 +80,7 @@ struct state state_view(const struct state *st)
 	view.members = tree_view(&st->members);
 	view.results = tree_view(&st->results);
 	view.sessions = tree_view(&st->sessions);
+	view.auth = tree_view(&st->auth);
 	view.open_sessions = tree_view(&st->open_sessions);
 	return view;
 }
@@ -89,5 +93,6 @@ void state_deinit(struct state *st)
 	tree_deinit(&st->members);
 	tree_deinit(&st->results);
 	tree_deinit(&st->sessions);
+	tree_deinit(&st->auth);
 	tree_deinit(&st->open_sessions);
 }

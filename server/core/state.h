@@ -33,6 +33,7 @@ struct state {
 	struct tree members;       /* member ID, big-endian -> struct member_record (member.h) */
 	struct tree results;       /* (session, request ID), big-endian -> struct result_record (once.h) */
 	struct tree sessions;      /* lease ID, big-endian -> struct session_record (once.h) */
+	struct tree auth;          /* kind and name -> struct auth_record (auth.h) */
 	struct tree open_sessions; /* lease ID, big-endian -> struct open_session (session.h) */
 };
 

@@ -63,14 +63,105 @@ void streams_deinit(struct core *c)
 	while (map64_next(&c->gates, &at, &tag, &g))
 		gate_free(c, g);
 	map64_deinit(&c->gates);
+	for (at = 0; map64_next(&c->stream_callers, &at, &tag, &g);)
+		call_auth_free(g);
+	map64_deinit(&c->stream_callers);
 	watches_free(c->watches);
 }
 
 /* ---- the gate ---- */
 
+void stream_caller_forget(struct core *c, uint64_t tag)
+{
+	call_auth_free(map64_remove(&c->stream_callers, tag));
+}
+
+static void caller_remember(struct core *c, uint64_t tag, const struct caller *caller)
+{
+	struct call_auth *auth = call_auth_new(caller, NULL);
+
+	if (auth)
+		map64_put(&c->stream_callers, tag, auth);
+}
+
+static void note_user(struct core *c, struct call_auth *auth)
+{
+	struct auth_who who;
+
+	if (core_identify(c, &auth->caller, &who) != ERR_OK || who.user.len == 0)
+		return;
+	buf_clear(&auth->user);
+	buf_append_slice(&auth->user, who.user);
+}
+
+static enum err watcher_may(void *ctx, uint64_t tag, struct slice key, struct slice end);
+
+/* A stream's user stays who he was when it was first let do something: that a token runs out ends no watch. */
+static enum err stream_may(struct core *c, uint64_t tag, enum method_id method, struct slice bytes)
+{
+	struct call_auth *auth = map64_get(&c->stream_callers, tag);
+	enum err e;
+
+	if (!auth_is_enabled(c->auth))
+		return ERR_OK;
+	e = core_may(c, auth ? &auth->caller : NULL, method, bytes);
+	if (!e && auth)
+		note_user(c, auth);
+	return e;
+}
+
+struct call_auth *stream_whose(struct core *c, uint64_t tag)
+{
+	struct call_auth *auth = map64_get(&c->stream_callers, tag);
+
+	if (!auth)
+		return NULL;
+	note_user(c, auth);
+	return call_auth_new(&auth->caller, NULL);
+}
+
+enum err stream_may_read(struct core *c, uint64_t tag, struct slice key, struct slice end)
+{
+	return auth_is_enabled(c->auth) ? watcher_may(c, tag, key, end) : ERR_OK;
+}
+
+static enum err watcher_may(void *ctx, uint64_t tag, struct slice key, struct slice end)
+{
+	struct core *c = ctx;
+	struct call_auth *auth = map64_get(&c->stream_callers, tag);
+	struct auth_who who = { 0 };
+	enum err e = ERR_OK;
+
+	if (auth && auth->user.len)
+		who = (struct auth_who){ buf_view(&auth->user), auth_revision(c->auth) };
+	else if (auth)
+		e = core_identify(c, &auth->caller, &who);
+	return e ? e : auth_check_range(c->auth, who, key, end, AUTH_READ);
+}
+
+static void refuse_stream(struct core *c, uint64_t tag, enum err e)
+{
+	struct core_output *o = VEC_PUSH(&c->out.outputs);
+
+	o->stream = tag;
+	o->finished = true;
+	o->err = e;
+	stream_caller_forget(c, tag);
+}
+
 static void deliver(struct core *c, const struct stream_message *m)
 {
-	if (m->open)
+	enum err e = ERR_OK;
+
+	if (!m->open)
+		e = stream_may(c, m->tag, METHOD_WATCH_WATCH, buf_view(&m->bytes));
+	else if (m->method == METHOD_ELECTION_OBSERVE)
+		e = stream_may(c, m->tag, m->method, buf_view(&m->bytes));
+	if (e && e != ERR_MALFORMED && m->open)
+		refuse_stream(c, m->tag, e);
+	else if (e && e != ERR_MALFORMED)
+		watches_refuse(c->watches, m->tag, e, c->now);
+	else if (m->open)
 		watches_open(c->watches, m->tag, m->method, buf_view(&m->bytes), c->now);
 	else
 		watches_message(c->watches, m->tag, buf_view(&m->bytes), c->now);
@@ -141,19 +232,18 @@ static void closed(struct core *c, uint64_t tag)
 	if (opened) {
 		watches_closed(c->watches, tag);
 	} else {
-		struct core_output *o = VEC_PUSH(&c->out.outputs);
-
-		o->stream = tag;
-		o->finished = true;
-		o->err = ERR_CANCELED;
+		refuse_stream(c, tag, ERR_CANCELED);
 	}
 }
 
 /* ---- events ---- */
 
-static bool starts_now(const struct core_event *e)
+/* While authentication is on, every creation waits: whether it is permitted, and whose token it is, is known once this replica has caught up. */
+static bool has_to_wait(const struct core *c, const struct core_event *e)
 {
-	return e->kind == EVENT_STREAM_OPEN ? e->stream.method == METHOD_ELECTION_OBSERVE : watch_message_starts_now(e->stream.bytes);
+	if (e->kind == EVENT_STREAM_OPEN)
+		return e->stream.method == METHOD_ELECTION_OBSERVE;
+	return auth_is_enabled(c->auth) ? watch_message_creates(e->stream.bytes) : watch_message_starts_now(e->stream.bytes);
 }
 
 void streams_step(struct core *c, const struct core_event *e)
@@ -161,12 +251,14 @@ void streams_step(struct core *c, const struct core_event *e)
 	uint64_t tag = e->stream.tag;
 	bool wait;
 
+	if (e->kind == EVENT_STREAM_OPEN)
+		caller_remember(c, tag, e->stream.caller);
 	if (sessions_step(c, e))
 		return;
 	switch (e->kind) {
 	case EVENT_STREAM_OPEN:
 	case EVENT_STREAM_MESSAGE:
-		wait = starts_now(e);
+		wait = has_to_wait(c, e);
 		if (wait || map64_get(&c->gates, tag))
 			gate_hold(c, e, wait);
 		else if (e->kind == EVENT_STREAM_OPEN)
@@ -195,6 +287,11 @@ void streams_take(struct core *c)
 {
 	struct watch_output out;
 
+	if (c->auth_seen != auth_changes(c->auth)) {
+		c->auth_seen = auth_changes(c->auth);
+		watches_recheck(c->watches, watcher_may, c);
+		node_watches_permitted(c);
+	}
 	c->env.header.term = raft_current_term(c->raft);
 	c->streams_wait = watches_take(c->watches, c->now);
 	while (watches_next_output(c->watches, &out)) {
@@ -204,5 +301,7 @@ void streams_take(struct core *c)
 		o->messages = out.messages;
 		o->finished = out.finished;
 		o->err = out.err;
+		if (out.finished)
+			stream_caller_forget(c, out.tag);
 	}
 }

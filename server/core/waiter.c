@@ -241,15 +241,14 @@ static void begin_waiting(struct core *c, struct call *call, revision token, str
 		heap_insert(&c->waiters.renewals, &lk->renew, core_clock(c) + OWN_LEASE_TTL_S * 1000 / 3);
 }
 
-/* Our choice of an ID was taken: another one. The lease is field 2 of the payload, fixed in size, so it is replaced in place. */
-static void try_another_lease(struct core *c, struct call *call)
+/* The command once more, under the number that it will have then. The lease is field 2 of the payload, fixed in size, so it is replaced in place. */
+void lock_again(struct core *c, struct call *call)
 {
 	struct command cmd;
 	struct buf payload = { 0 };
 	struct wire w;
 
 	ASSERT(command_parse(buf_view(&call->bytes), &cmd));
-	call->lock->lease = random_lease(c);
 	for (wire_init(&w, cmd.payload); wire_next(&w);) {
 		switch (w.field) {
 		case 2: pbw_fixed64(&payload, 2, (uint64_t)call->lock->lease); break;
@@ -278,7 +277,8 @@ static void try_another_lease(struct core *c, struct call *call)
 void lock_applied(struct core *c, struct call *call, enum err e, struct kv_lock_result *r, struct buf *details)
 {
 	if (e == ERR_LEASE_EXISTS && call->lock->own_lease && !call->canceled) {
-		try_another_lease(c, call);
+		call->lock->lease = random_lease(c); /* our choice of an ID was taken: another one */
+		lock_again(c, call);
 		return;
 	}
 	propose_release(c, call);

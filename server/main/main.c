@@ -25,6 +25,7 @@
 #include "net/peers.h"
 #include "node/node.h"
 #include "rpc/rpc.h"
+#include "credentials.h"
 #include "options.h"
 #include "supervise.h"
 #include "transport.h"
@@ -49,6 +50,7 @@ struct server {
 	struct peers *peers;
 	struct rpc_queue *queue; /* of all gRPC: clients and peers */
 	struct service *service;
+	struct service_parts parts;
 	struct grpc_front *grpc;
 	struct gateway *gateway;
 	struct acceptor *acceptor;
@@ -116,6 +118,7 @@ static void on_page(void *ctx, int fd, struct identity *who)
 static void on_metrics(void *ctx, struct buf *out)
 {
 	struct server *s = ctx;
+	credentials_metrics(&s->parts, out);
 	tls_write_metrics((struct tls_context *const[]){ s->transport.client, s->transport.peer }, 2, out);
 }
 
@@ -190,6 +193,7 @@ static struct core_config core_config_of(const struct server *s, const struct st
 		.auto_compact_ms = (uint32_t)(o->auto_compaction_ms > UINT32_MAX ? UINT32_MAX : o->auto_compaction_ms),
 		.auto_compact_revisions = o->auto_compaction_revisions,
 		.watch_progress_ms = (uint32_t)o->watch_progress_ms,
+		.auth_token_ttl_ms = (uint32_t)o->auth_token_ttl_s * 1000,
 		.version = o->etcd_version,
 	};
 }
@@ -240,6 +244,7 @@ static enum err start_fronts(struct server *s, struct errmsg *em)
 	const struct options *o = &s->options;
 	struct service_limits limits = { (uint32_t)o->max_txn_ops, (uint32_t)o->max_request_bytes, (uint32_t)o->max_value_bytes };
 	s->service = service_new(s->node, &limits);
+	service_use(s->service, &s->parts);
 	s->grpc = grpc_front_new(&(struct grpc_front_config){
 		.queue = s->queue,
 		.service = s->service,
@@ -282,7 +287,9 @@ static enum err start(struct server *s, struct errmsg *em)
 	const struct options *o = &s->options;
 	struct names id = make_initial(s);
 	struct peers_callbacks pc = { s, on_message, on_lost };
-	enum err e = open_storage(s, id, em);
+	enum err e = credentials_open(o, &s->parts, em);
+	if (!e)
+		e = open_storage(s, id, em);
 	if (e)
 		return e;
 	s->names = id;
@@ -320,6 +327,7 @@ static void stop(struct server *s)
 		grpc_front_stop(s->grpc, STOP_GRACE_MS);
 	if (s->node)
 		node_stop(s->node);
+	credentials_stop(&s->parts);
 	if (s->peers)
 		peers_stop(s->peers);
 	if (s->queue)
@@ -331,6 +339,7 @@ static void stop(struct server *s)
 		grpc_front_free(s->grpc);
 	if (s->service)
 		service_free(s->service);
+	credentials_close(&s->parts);
 	node_free(s->node);
 	if (s->peers)
 		peers_free(s->peers);
@@ -339,6 +348,16 @@ static void stop(struct server *s)
 	storage_close(s->storage);
 	state_deinit(&s->initial);
 	options_free(&s->options);
+}
+
+static void on_tick(void *ctx)
+{
+	credentials_tick(&((struct server *)ctx)->parts);
+}
+
+static void on_hang_up(void *ctx)
+{
+	credentials_hang_up(&((struct server *)ctx)->parts);
 }
 
 /* Waits for a signal or for the node to give up. Returns the exit code. */
@@ -356,6 +375,9 @@ static int wait_for_end(struct server *s, int signal_fd)
 		.etcd_version = o->etcd_version,
 		.member = s->names.self,
 		.cell = s->names.cell_id,
+		.ctx = s,
+		.tick = on_tick,
+		.hang_up = on_hang_up,
 	});
 	if (asked)
 		return EXIT_SUCCESS;
@@ -415,6 +437,7 @@ int main(int argc, char **argv)
 	sigemptyset(&set);
 	sigaddset(&set, SIGTERM);
 	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGHUP);
 	pthread_sigmask(SIG_BLOCK, &set, NULL);
 	signal_fd = signalfd(-1, &set, SFD_CLOEXEC);
 	s->fatal_fd = eventfd(0, EFD_CLOEXEC);

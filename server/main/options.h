@@ -68,6 +68,9 @@ struct options {
 	uint64_t self_signed_years;
 	uint64_t max_value_bytes; /* 0: as a request may have */
 	uint64_t watch_progress_ms, snapshot_catchup_entries;
+	char *auth_token;     /* "simple" or "jwt,..." */
+	uint64_t auth_token_ttl_s, bcrypt_cost;
+	char *audit_log;      /* NULL: none */
 	char *etcd_version;
 	char *config_file; /* NULL: none */
 	struct options_warning warnings[OPTIONS_WARNINGS_MAX];

@@ -76,11 +76,18 @@ static int wait_ms(const struct watch *w, uint64_t now)
 	return (int)ms;
 }
 
-static void tell_end(int signal_fd)
+/* Whether it is one that ends us. */
+static bool take_signal(const struct supervise_config *c)
 {
 	struct signalfd_siginfo info;
-	if (read(signal_fd, &info, sizeof(info)) == sizeof(info))
-		log_info("stopping", LOG_STR("signal", info.ssi_signo == SIGTERM ? "SIGTERM" : "SIGINT"));
+	if (read(c->signal_fd, &info, sizeof(info)) != sizeof(info))
+		return false;
+	if (info.ssi_signo == SIGHUP) {
+		c->hang_up(c->ctx);
+		return false;
+	}
+	log_info("stopping", LOG_STR("signal", info.ssi_signo == SIGTERM ? "SIGTERM" : "SIGINT"));
+	return true;
 }
 
 bool supervise(const struct supervise_config *config)
@@ -92,15 +99,15 @@ bool supervise(const struct supervise_config *config)
 		uint64_t now = now_ms();
 		int n;
 		look(&w, now);
+		config->tick(config->ctx);
 		n = poll(fds, 2, wait_ms(&w, now));
 		if (n < 0 && errno != EINTR)
 			return false;
 		if (n <= 0)
 			continue;
+		if (!fds[1].revents && !take_signal(config))
+			continue;
 		notify_send("STOPPING=1");
-		if (fds[1].revents)
-			return false;
-		tell_end(config->signal_fd);
-		return true;
+		return !fds[1].revents;
 	}
 }

@@ -11,6 +11,9 @@ struct supervise_config {
 	int signal_fd, fatal_fd;
 	const char *name, *address, *data_dir, *version, *etcd_version;
 	unsigned long long member, cell;
+	void *ctx;
+	void (*tick)(void *ctx);    /* at least every second */
+	void (*hang_up)(void *ctx); /* SIGHUP */
 };
 
 /* True: a signal asked for the end. False: fatal_fd. */

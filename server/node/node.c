@@ -83,6 +83,8 @@ static void answer(struct node *n, struct core_answer *a)
 	struct submit_call *call = map64_remove(&n->calls, a->tag);
 	if (!call)
 		return;
+	if (call->caller.wanted)
+		call->user = buf_take(&a->user);
 	call->done(call, a->err, &a->reply, &a->details);
 }
 
@@ -288,8 +290,10 @@ static void step_items(struct node *n, struct list *items, uint64_t now)
 	while ((it = list_pop_front(items))) {
 		struct inbox_item *item = CONTAINER_OF(it, struct inbox_item, link);
 		item->event.now = now;
-		if (item->event.kind == EVENT_STREAM_OPEN)
+		if (item->event.kind == EVENT_STREAM_OPEN) {
+			item->event.stream.caller = &item->stream->caller;
 			map64_put(&n->streams, item->event.stream.tag, item->stream);
+		}
 		core_step(n->core, &item->event);
 		if (item->event.kind == EVENT_CANCEL)
 			answer_canceled(n, item->event.tag);
@@ -306,7 +310,7 @@ static void step_calls(struct node *n, struct list *calls, uint64_t now)
 		struct submit_call *c = CONTAINER_OF(it, struct submit_call, link);
 		struct core_request r = { .tag = c->tag, .method = c->method, .bytes = c->bytes, .client = c->client, .session = c->session,
 					  .request_id = c->request_id, .first_unanswered = c->first_unanswered,
-					  .now_unix_ms = c->now_unix_ms };
+					  .now_unix_ms = c->now_unix_ms, .caller = c->caller, .ask = c->ask, .assign = c->assign };
 		struct core_event ev = { .kind = EVENT_REQUEST, .now = now, .request = &r };
 		map64_put(&n->calls, c->tag, c);
 		core_step(n->core, &ev);

@@ -10,6 +10,7 @@
 
 #include "base/buf.h"
 #include "base/list.h"
+#include "core/caller.h"
 #include "core/types.h"
 #include "methods.h"
 
@@ -22,6 +23,9 @@ struct submit_call {
 	struct slice client;  /* address of the caller, for people */
 	lease_id session;
 	uint64_t request_id, first_unanswered;
+	struct caller caller; /* its slices live as long as bytes */
+	bool ask, assign;     /* see struct core_request */
+	struct buf user;      /* set before done() where caller.wanted: whose call it was, if that is known; the submitter's */
 	/* reply is taken from (buf_take) or freed by the receiver. details: packed holdfast.v1 message, or empty. */
 	void (*done)(struct submit_call *call, enum err err, struct buf *reply, struct buf *details);
 	/* node's own */
@@ -40,6 +44,7 @@ void node_cancel(struct node *n, uint64_t tag);
 struct submit_stream {
 	enum method_id method;
 	struct slice client;
+	struct caller caller; /* its slices live until output(finished) */
 	/* messages: as in struct core_output (32-bit little-endian length, bytes, repeated); take it. finished: the last call for this stream, with
 	 * err; the memory is the front end's again. On the core's thread. */
 	void (*output)(struct submit_stream *s, struct buf *messages, bool finished, enum err err);

@@ -37,6 +37,7 @@ struct leader_watch {
 struct service {
 	struct node *node;
 	struct service_limits limits;
+	struct service_parts parts;
 	atomic_size_t bytes;       /* of unary requests under way */
 	pthread_mutex_t mu;
 	struct list need_leader;   /* guarded by mu; struct leader_watch */
@@ -44,7 +45,7 @@ struct service {
 	uint64_t leaderless_ms;    /* guarded by mu; for so long, as of the last tick */
 };
 
-extern const struct call_class unary_class, keep_alive_class, watch_class, observe_class, session_class;
+extern const struct call_class auth_class, unary_class, keep_alive_class, watch_class, observe_class, session_class;
 
 /* Well-formed, not too deep, not too large. */
 enum err service_check_form(const struct service_call *c, struct slice bytes);
@@ -54,6 +55,9 @@ enum err service_check(const struct service_call *c, struct slice bytes, const c
 /* values.c: of an unpacked request; no value is larger than --max-value-bytes allows. */
 enum err service_check_values(const struct service_call *c, const ProtobufCMessage *request, const char **ret_detail);
 
+/* Fills c->caller from what came with the call. */
+void service_identify(struct service_call *c);
+
 /* This thread's arena, for one unpacked request at a time; it is given back before anything else is called. */
 struct arena *service_scratch(void);
 void service_scratch_done(struct arena *a);
@@ -61,6 +65,10 @@ void service_scratch_done(struct arena *a);
 /* What every reply and every end goes through: it is counted. As ops->reply (messages is taken) and ops->finish. */
 void service_tell(struct service_call *c, struct buf *messages);
 void service_tell_end(struct service_call *c, enum err e, const char *detail, struct slice details);
+
+/* What somebody did, or was refused, for the record; for methods that are kept in it. Before finish. user: as the core found, may be empty. */
+void service_audit(const struct service_call *c, enum err e, struct slice user, struct slice request);
+
 /* Ends a call that never got to the node. From within a call in. */
 void service_finish(struct service_call *c, enum err e, const char *detail);
 /* Puts the length in front of the one message in *reply and hands it over. */

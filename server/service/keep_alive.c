@@ -38,6 +38,7 @@ struct keep_alive {
 	bool finished;
 	bool paused;          /* the front end waits for ready */
 	bool first_used;
+	bool let_in;          /* one was answered: who has the stream may go on with it */
 	struct slot first;
 };
 
@@ -130,6 +131,7 @@ static void slot_done(struct submit_call *submit, enum err e, struct buf *reply,
 	pthread_mutex_lock(&ka->mu);
 	sl->err = e;
 	sl->done = true;
+	ka->let_in = ka->let_in || e == ERR_OK;
 	if (reply)
 		sl->reply = buf_take(reply);
 	unlock_and_finish(ka);
@@ -168,10 +170,12 @@ static enum err submit(struct keep_alive *ka, struct slot *sl, lease_id id)
 {
 	struct service_call *c = ka->call;
 	sl->id = id;
+	c->caller.let_in = ka->let_in;
 	sl->submit = (struct submit_call){
 		.method = c->method->id,
 		.bytes = slice_of(sl->bytes, encode(id, sl->bytes)),
 		.client = c->client,
+		.caller = c->caller,
 		.done = slot_done,
 	};
 	return node_submit(c->service->node, &sl->submit);

@@ -35,6 +35,24 @@ static const struct handler handlers[METHOD_COUNT] = {
 	[METHOD_LEASE_TIME_TO_LIVE] = { &unary_class, NULL },
 	[METHOD_LEASE_LEASES] = { &unary_class, NULL },
 
+	[METHOD_AUTH_ENABLE] = { &unary_class, NULL },
+	[METHOD_AUTH_DISABLE] = { &unary_class, NULL },
+	[METHOD_AUTH_STATUS] = { &unary_class, NULL },
+	[METHOD_AUTH_AUTHENTICATE] = { &auth_class, NULL },
+	[METHOD_AUTH_USER_ADD] = { &auth_class, NULL },
+	[METHOD_AUTH_USER_GET] = { &unary_class, NULL },
+	[METHOD_AUTH_USER_LIST] = { &unary_class, NULL },
+	[METHOD_AUTH_USER_DELETE] = { &unary_class, NULL },
+	[METHOD_AUTH_USER_CHANGE_PASSWORD] = { &auth_class, NULL },
+	[METHOD_AUTH_USER_GRANT_ROLE] = { &unary_class, NULL },
+	[METHOD_AUTH_USER_REVOKE_ROLE] = { &unary_class, NULL },
+	[METHOD_AUTH_ROLE_ADD] = { &unary_class, NULL },
+	[METHOD_AUTH_ROLE_GET] = { &unary_class, NULL },
+	[METHOD_AUTH_ROLE_LIST] = { &unary_class, NULL },
+	[METHOD_AUTH_ROLE_DELETE] = { &unary_class, NULL },
+	[METHOD_AUTH_ROLE_GRANT_PERMISSION] = { &unary_class, NULL },
+	[METHOD_AUTH_ROLE_REVOKE_PERMISSION] = { &unary_class, NULL },
+
 	[METHOD_CLUSTER_MEMBER_LIST] = { &unary_class, NULL },
 	[METHOD_MAINTENANCE_STATUS] = { &unary_class, NULL },
 
@@ -68,6 +86,11 @@ struct service *service_new(struct node *n, const struct service_limits *limits)
 	pthread_mutex_init(&s->mu, NULL);
 	list_init(&s->need_leader);
 	return s;
+}
+
+void service_use(struct service *s, const struct service_parts *parts)
+{
+	s->parts = *parts;
 }
 
 void service_free(struct service *s)
@@ -172,6 +195,8 @@ void service_finish(struct service_call *c, enum err e, const char *detail)
 {
 	ASSERT(!c->over);
 	c->over = true;
+	if (e)
+		service_audit(c, e, slice_of(NULL, 0), slice_of(NULL, 0));
 	service_tell_end(c, e, detail, slice_of(NULL, 0));
 }
 
@@ -221,6 +246,7 @@ void service_start(struct service *s, struct service_call *c)
 	c->over = false;
 	c->state = NULL;
 	metric_call_started(c->method->id);
+	service_identify(c);
 	if (!c->handler->class)
 		service_finish(c, ERR_UNIMPLEMENTED, NULL);
 	else if (!is_once_well_formed(c))
@@ -260,6 +286,7 @@ void service_end(struct service_call *c)
 	if (c->state)
 		c->handler->class->end(c);
 	c->state = NULL;
+	buf_free(&c->token_user);
 }
 
 /* ---- streams that need a leader ---- */

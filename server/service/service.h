@@ -54,6 +54,8 @@ struct service_call {
 	/* the service's own */
 	struct service *service;
 	const struct handler *handler;
+	struct caller caller;   /* from token and client_cn, at service_start */
+	struct buf token_user;  /* what a signed token says */
 	bool over; /* finished within a call in, or refused: what else comes in is ignored */
 	void *state;
 };
@@ -64,6 +66,16 @@ struct service_limits {
 	uint32_t max_request_bytes; /* 1.5 MiB */
 	uint32_t max_value_bytes;   /* of what is stored; 0: as a request may have */
 };
+struct passwords;
+struct signed_tokens;
+struct audit;
+/* What a service uses where it is there: borrowed, not NULL unless said otherwise. */
+struct service_parts {
+	struct passwords *passwords;         /* NULL: no password can be set or compared */
+	struct signed_tokens *signed_tokens; /* NULL: tokens are simple */
+	struct audit *audit;                 /* NULL: nothing is written down */
+};
+void service_use(struct service *s, const struct service_parts *parts); /* before the first call */
 struct service *service_new(struct node *n, const struct service_limits *limits);
 void service_free(struct service *s); /* no call may be open */
 

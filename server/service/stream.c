@@ -53,6 +53,7 @@ void service_stream_open(struct service_call *c, struct slice bytes)
 	st->call = c;
 	st->submit.method = c->method->id;
 	st->submit.client = c->client;
+	st->submit.caller = c->caller;
 	st->submit.output = stream_output;
 	atomic_init(&st->failed, ERR_OK);
 	c->state = st;

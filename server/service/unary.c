@@ -25,6 +25,8 @@ static void unary_done(struct submit_call *submit, enum err e, struct buf *reply
 		e = (enum err)failed;
 	if (!e && c->handler->note)
 		c->handler->note(c, u->submit.bytes, buf_view(reply));
+	service_audit(c, e, buf_view(&u->submit.user), u->submit.bytes);
+	buf_free(&u->submit.user);
 	if (!e)
 		service_reply_one(c, reply);
 	else if (reply)
@@ -62,6 +64,7 @@ static void submit(struct service_call *c, struct slice bytes)
 		.session = c->session,
 		.request_id = c->request_id,
 		.first_unanswered = c->first_unanswered,
+		.caller = c->caller,
 		.done = unary_done,
 	};
 	atomic_init(&u->failed, ERR_OK);

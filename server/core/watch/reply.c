@@ -74,6 +74,16 @@ static struct slice reason_of(enum control_kind kind)
 	}
 }
 
+/* As Go prints such an error, which its clients look for. */
+static void write_error(struct buf *out, enum err e)
+{
+	struct buf text = { 0 };
+
+	buf_printf(&text, "rpc error: code = %s desc = %s", status_name(err_status(e)), err_text(e));
+	pbw_bytes(out, FIELD_CANCEL_REASON, buf_view(&text));
+	buf_free(&text);
+}
+
 void reply_control(struct watches *w, struct watch_stream *s, const struct control *c)
 {
 	struct buf *out = &s->out;
@@ -81,10 +91,13 @@ void reply_control(struct watches *w, struct watch_stream *s, const struct contr
 
 	write_header(w, out, c->at);
 	pbw_i64(out, FIELD_WATCH_ID, c->id);
-	pbw_u64(out, FIELD_CREATED, c->kind != CONTROL_CANCELED && c->kind != CONTROL_LOST);
+	pbw_u64(out, FIELD_CREATED, c->kind != CONTROL_CANCELED && c->kind != CONTROL_LOST && c->kind != CONTROL_REVOKED);
 	pbw_u64(out, FIELD_CANCELED, c->kind != CONTROL_CREATED);
 	pbw_i64(out, FIELD_COMPACT_REVISION, c->compact_revision);
-	pbw_bytes(out, FIELD_CANCEL_REASON, reason_of(c->kind));
+	if (c->err)
+		write_error(out, c->err);
+	else
+		pbw_bytes(out, FIELD_CANCEL_REASON, reason_of(c->kind));
 	message_end(w, s, begin);
 }
 

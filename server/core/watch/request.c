@@ -134,3 +134,16 @@ bool watch_message_starts_now(struct slice bytes)
 	arena_deinit(&arena);
 	return now;
 }
+
+bool watch_message_creates(struct slice bytes)
+{
+	struct arena arena;
+	Etcdserverpb__WatchRequest *r;
+	bool creates;
+
+	arena_init(&arena);
+	r = unpack(&arena, bytes);
+	creates = r && r->request_union_case == ETCDSERVERPB__WATCH_REQUEST__REQUEST_UNION_CREATE_REQUEST;
+	arena_deinit(&arena);
+	return creates;
+}

@@ -48,6 +48,15 @@ void watches_closed(struct watches *w, uint64_t tag); /* the client is gone: an 
 /* Whether a message wants to start from now: such a one may be held back until this replica is known to be up to date. */
 bool watch_message_starts_now(struct slice bytes);
 
+/* Whether a message creates a watch. */
+bool watch_message_creates(struct slice bytes);
+/* Instead of watches_message, for a creation that is not permitted: it is answered as created and cancelled, with the error as the reason. */
+void watches_refuse(struct watches *w, uint64_t tag, enum err e, time_ms now);
+/* Permissions have changed: asks for each watcher whether it may stay; those that may not are cancelled with the reason, an observer's stream ends.
+ * Nothing that was not told yet is told to them. end: as requests have it. */
+typedef enum err (*watch_may_fn)(void *ctx, uint64_t tag, struct slice key, struct slice end);
+void watches_recheck(struct watches *w, watch_may_fn may, void *ctx);
+
 /* ---- with the state ---- */
 /* State is about to be compacted at `at`. Everything that is due is rendered, for streams that are not writable too, within their bounds:
  * who lags by a moment is not cancelled for it. */

@@ -130,12 +130,15 @@ enum control_kind {
 	CONTROL_EMPTY_RANGE,
 	CONTROL_NEGATIVE,
 	CONTROL_TOO_MANY,
+	CONTROL_REFUSED,   /* not permitted */
+	CONTROL_REVOKED,   /* permitted no more: cancelled */
 };
 
 struct control {
 	int64_t id;
 	revision at, compact_revision;
 	enum control_kind kind;
+	enum err err; /* REFUSED, REVOKED */
 };
 
 struct observer {

@@ -10,7 +10,7 @@ static const struct cell_options one = { .replicas = 1 };
 /* A cell of three of which only the first is started: nothing can ever be agreed. */
 static const struct cell_options three = { .replicas = 3 };
 
-struct caller {
+struct test_caller {
 	struct cell *cell;
 	pthread_t thread;
 	unsigned number, calls;
@@ -18,7 +18,7 @@ struct caller {
 
 static void *call_much(void *arg)
 {
-	struct caller *me = arg;
+	struct test_caller *me = arg;
 	char key[32];
 	for (unsigned i = 0; i < me->calls; i++) {
 		struct replica *r = &me->cell->replicas[i % me->cell->o.replicas];
@@ -31,9 +31,9 @@ static void *call_much(void *arg)
 
 static void call_from_threads(struct cell *c, unsigned calls)
 {
-	struct caller callers[4];
+	struct test_caller callers[4];
 	for (unsigned i = 0; i < 4; i++) {
-		callers[i] = (struct caller){ .cell = c, .number = i, .calls = calls };
+		callers[i] = (struct test_caller){ .cell = c, .number = i, .calls = calls };
 		ck_assert_int_eq(pthread_create(&callers[i].thread, NULL, call_much, &callers[i]), 0);
 	}
 	for (unsigned i = 0; i < 4; i++)

@@ -6,14 +6,14 @@
 
 #include "base/mem.h"
 
-static struct caller *caller_of(struct service_call *call)
+static struct test_caller *caller_of(struct service_call *call)
 {
-	return CONTAINER_OF(call, struct caller, call);
+	return CONTAINER_OF(call, struct test_caller, call);
 }
 
 static void on_reply(struct service_call *call, struct buf *messages)
 {
-	struct caller *c = caller_of(call);
+	struct test_caller *c = caller_of(call);
 	size_t at = 0;
 	pthread_mutex_lock(&c->mu);
 	ck_assert(!c->finished);
@@ -33,7 +33,7 @@ static void on_reply(struct service_call *call, struct buf *messages)
 
 static void on_finish(struct service_call *call, enum err e, const char *detail, struct slice details)
 {
-	struct caller *c = caller_of(call);
+	struct test_caller *c = caller_of(call);
 	pthread_mutex_lock(&c->mu);
 	ck_assert(!c->finished);
 	c->finished = true;
@@ -46,7 +46,7 @@ static void on_finish(struct service_call *call, enum err e, const char *detail,
 
 static void on_ready(struct service_call *call)
 {
-	struct caller *c = caller_of(call);
+	struct test_caller *c = caller_of(call);
 	pthread_mutex_lock(&c->mu);
 	c->ready++;
 	pthread_cond_broadcast(&c->change);
@@ -55,9 +55,9 @@ static void on_ready(struct service_call *call)
 
 static const struct service_ops ops = { on_reply, on_finish, on_ready };
 
-struct caller *caller_new(enum method_id method)
+struct test_caller *caller_new(enum method_id method)
 {
-	struct caller *c = mem_zalloc(sizeof(*c));
+	struct test_caller *c = mem_zalloc(sizeof(*c));
 	pthread_mutex_init(&c->mu, NULL);
 	pthread_cond_init(&c->change, NULL);
 	c->call.ops = &ops;
@@ -65,12 +65,12 @@ struct caller *caller_new(enum method_id method)
 	return c;
 }
 
-void caller_start(struct caller *c, struct service *s)
+void caller_start(struct test_caller *c, struct service *s)
 {
 	service_start(s, &c->call);
 }
 
-bool caller_send_bytes(struct caller *c, const void *bytes, size_t len)
+bool caller_send_bytes(struct test_caller *c, const void *bytes, size_t len)
 {
 	/* Memory of its very length, gone at once: the service must not keep it. */
 	struct buf copy = buf_copy_of(slice_of(bytes, len));
@@ -79,7 +79,7 @@ bool caller_send_bytes(struct caller *c, const void *bytes, size_t len)
 	return more;
 }
 
-bool caller_send(struct caller *c, const ProtobufCMessage *m)
+bool caller_send(struct test_caller *c, const ProtobufCMessage *m)
 {
 	size_t len = protobuf_c_message_get_packed_size(m);
 	uint8_t *bytes = mem_alloc(len + 1);
@@ -90,7 +90,7 @@ bool caller_send(struct caller *c, const ProtobufCMessage *m)
 	return more;
 }
 
-static void wait_change(struct caller *c)
+static void wait_change(struct test_caller *c)
 {
 	struct timespec until;
 	clock_gettime(CLOCK_REALTIME, &until);
@@ -98,7 +98,7 @@ static void wait_change(struct caller *c)
 	ck_assert_int_eq(pthread_cond_timedwait(&c->change, &c->mu, &until), 0);
 }
 
-void caller_wait_finished(struct caller *c, enum err e)
+void caller_wait_finished(struct test_caller *c, enum err e)
 {
 	pthread_mutex_lock(&c->mu);
 	while (!c->finished)
@@ -107,7 +107,7 @@ void caller_wait_finished(struct caller *c, enum err e)
 	pthread_mutex_unlock(&c->mu);
 }
 
-void caller_wait_replies(struct caller *c, size_t len)
+void caller_wait_replies(struct test_caller *c, size_t len)
 {
 	pthread_mutex_lock(&c->mu);
 	while (c->replies_len < len)
@@ -115,7 +115,7 @@ void caller_wait_replies(struct caller *c, size_t len)
 	pthread_mutex_unlock(&c->mu);
 }
 
-void caller_free(struct caller *c)
+void caller_free(struct test_caller *c)
 {
 	pthread_mutex_lock(&c->mu);
 	while (!c->finished)

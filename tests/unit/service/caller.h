@@ -8,7 +8,7 @@
 
 enum { CALLER_REPLIES_MAX = 8192 };
 
-struct caller {
+struct test_caller {
 	struct service_call call;
 	pthread_mutex_t mu;
 	pthread_cond_t change;
@@ -23,13 +23,13 @@ struct caller {
 	struct buf details;
 };
 
-struct caller *caller_new(enum method_id method);      /* set more in ->call, then start */
-void caller_start(struct caller *c, struct service *s);
-bool caller_send(struct caller *c, const ProtobufCMessage *m);
-bool caller_send_bytes(struct caller *c, const void *bytes, size_t len);
+struct test_caller *caller_new(enum method_id method);      /* set more in ->call, then start */
+void caller_start(struct test_caller *c, struct service *s);
+bool caller_send(struct test_caller *c, const ProtobufCMessage *m);
+bool caller_send_bytes(struct test_caller *c, const void *bytes, size_t len);
 /* Each fails the test after some seconds. */
-void caller_wait_finished(struct caller *c, enum err e);
-void caller_wait_replies(struct caller *c, size_t len);
-void caller_free(struct caller *c);                    /* waits until it is finished first */
+void caller_wait_finished(struct test_caller *c, enum err e);
+void caller_wait_replies(struct test_caller *c, size_t len);
+void caller_free(struct test_caller *c);                    /* waits until it is finished first */
 
 #endif
