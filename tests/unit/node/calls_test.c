@@ -216,6 +216,68 @@ START_TEST(calls__a_lock_is_handed_on)
 }
 END_TEST
 
+/* Calls that need a write wait for the one under way; what needs none is answered beside it. */
+START_TEST(calls__a_read_overtakes_what_waits_for_the_disk)
+{
+	struct cell *c = cell_started(&one);
+	struct replica *r = &c->replicas[0];
+	struct client *first, *writes[20];
+	uint64_t commits;
+	cell_leader(c);
+	ck_assert_int_eq(put(r, "k", "0"), ERR_OK);
+	commits = hooks_look(&r->hooks).commits;
+	hooks_gate(&r->hooks, true);
+	first = put_start(r, "k", slice_of_str("1"), 0);
+	while (hooks_look(&r->hooks).in_commit == 0)
+		pause_ms(1);
+	for (int i = 0; i < 20; i++)
+		writes[i] = put_start(r, "k", slice_of_str("2"), 0);
+	expect(r, "k", "0");
+	for (int i = 0; i < 20; i++)
+		ck_assert(!client_is_over(writes[i]));
+	hooks_gate(&r->hooks, false);
+	ck_assert_int_eq(client_end(first), ERR_OK);
+	for (int i = 0; i < 20; i++)
+		ck_assert_int_eq(client_end(writes[i]), ERR_OK);
+	ck_assert_uint_le(hooks_look(&r->hooks).commits - commits, 3);
+	expect(r, "k", "2");
+	cell_free(c);
+}
+END_TEST
+
+struct burst {
+	struct replica *r;
+	struct client *calls[50];
+};
+
+static void *make_burst(void *arg)
+{
+	struct burst *b = arg;
+	node_wake(b->r->node); /* from here on this thread's calls wake nobody */
+	for (int i = 0; i < 50; i++)
+		b->calls[i] = put_start(b->r, "k", slice_of_str("v"), 0);
+	node_wake(b->r->node);
+	return NULL;
+}
+
+/* Many bursts: a wake that was lost would leave one of them to the next tick, and this test to 50 ms for each. */
+START_TEST(calls__a_burst_wakes_at_its_end)
+{
+	struct cell *c = cell_started(&one);
+	struct burst b = { .r = &c->replicas[0] };
+	cell_leader(c);
+	for (int round = 0; round < 20; round++) {
+		pthread_t thread;
+		ck_assert_int_eq(pthread_create(&thread, NULL, make_burst, &b), 0);
+		pthread_join(thread, NULL);
+		for (int i = 0; i < 50; i++)
+			ck_assert_int_eq(client_end(b.calls[i]), ERR_OK);
+	}
+	expect(b.r, "k", "v");
+	cell_free(c);
+}
+END_TEST
+
 int main(void)
 {
 	const TTest *const tests[] = {
@@ -227,6 +289,8 @@ int main(void)
 		calls__above_the_bound_nothing_is_taken,
 		calls__messages_above_the_bound_are_dropped,
 		calls__a_lock_is_handed_on,
+		calls__a_read_overtakes_what_waits_for_the_disk,
+		calls__a_burst_wakes_at_its_end,
 		NULL,
 	};
 	return run_tests("node calls", tests);
