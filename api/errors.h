@@ -63,6 +63,7 @@ enum status_code {
 	X(ERR_MEMBER_NOT_LEARNER, STATUS_FAILED_PRECONDITION, "etcdserver: can only promote a learner member")         \
 	X(ERR_LEARNER_NOT_READY, STATUS_FAILED_PRECONDITION,                                                           \
 	  "etcdserver: can only promote a learner member which is in sync with leader")                                \
+	X(ERR_TOO_MANY_MEMBERS, STATUS_FAILED_PRECONDITION, "holdfast: too many members in the cell")                  \
 	X(ERR_TOO_MANY_LEARNERS, STATUS_FAILED_PRECONDITION, "etcdserver: too many learner members in cluster")        \
 	X(ERR_LEARNER_UNSUPPORTED, STATUS_FAILED_PRECONDITION, "etcdserver: rpc not supported for learner")            \
 	X(ERR_CLUSTER_ID_MISMATCH, STATUS_FAILED_PRECONDITION, "etcdserver: cluster ID mismatch")                      \

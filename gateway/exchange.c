@@ -111,7 +111,7 @@ void exchange_finished(struct exchange *ex, enum err err, const char *text, stru
 		details = slice_of(NULL, 0);
 	}
 	if (err && !ex->started) {
-		reply_error(ex, err_status(err), slice_of_str(text), details);
+		reply_error(ex, err, err_status(err), slice_of_str(text), details);
 		return;
 	}
 	if (ex->method->stream == METHOD_UNARY) {
@@ -172,7 +172,7 @@ void exchange_pump(struct exchange *ex)
 static void refuse(struct exchange *ex, enum status_code status, const char *text)
 {
 	ex->gateway->requests[ex->method->id][status]++;
-	reply_error(ex, status, slice_of_str(text), slice_of(NULL, 0));
+	reply_error(ex, ERR_OK, status, slice_of_str(text), slice_of(NULL, 0));
 }
 
 /* With the first message, or an empty one where there is none and the method takes just one. */

@@ -149,7 +149,8 @@ void reply_start(struct exchange *ex, bool grpc);
 void reply_json(struct exchange *ex, struct buf *json); /* taken */
 void reply_text(struct exchange *ex, unsigned http_status, const char *type, struct slice text);
 void reply_plain_error(struct exchange *ex, unsigned http_status, const char *allow);
-void reply_error(struct exchange *ex, enum status_code status, struct slice text, struct slice details);
+/* e: what the details, if any, are of. */
+void reply_error(struct exchange *ex, enum err e, enum status_code status, struct slice text, struct slice details);
 void reply_error_in_stream(struct exchange *ex, enum status_code status, struct slice text); /* appends to queued */
 
 /* call.c */

@@ -1,6 +1,6 @@
 /* reply.c: how answers look: status, headers, errors. As etcd 3.4's gateway has them. */
 #include "base/mem.h"
-#include "holdfast/v1.pb-c.h"
+#include "details.h"
 #include "internal.h"
 #include "json.h"
 #include "transcode.h"
@@ -145,20 +145,19 @@ void reply_plain_error(struct exchange *ex, unsigned status, const char *allow)
 	send_whole(ex);
 }
 
-/* LockRefusal is the only kind of details there is. */
-static void write_details(struct exchange *ex, struct slice details, struct buf *out)
+static void write_details(struct exchange *ex, enum err e, struct slice details, struct buf *out)
 {
 	size_t before = out->len;
 	if (!details.len)
 		return;
 	buf_append_slice(out, slice_of_str(",\"details\":["));
-	if (transcode_write_any(&holdfast__v1__lock_refusal__descriptor, details, &ex->gateway->scratch, out))
+	if (transcode_write_any(details_descriptor(e), details, &ex->gateway->scratch, out))
 		buf_append_byte(out, ']');
 	else
 		out->len = before;
 }
 
-void reply_error(struct exchange *ex, enum status_code status, struct slice text, struct slice details)
+void reply_error(struct exchange *ex, enum err e, enum status_code status, struct slice text, struct slice details)
 {
 	struct buf *out = &ex->sending;
 	start(ex, http_status_of(status), "application/json");
@@ -168,7 +167,7 @@ void reply_error(struct exchange *ex, enum status_code status, struct slice text
 	buf_append(out, ",\"message\":", 11);
 	json_quote(out, text);
 	buf_printf(out, ",\"code\":%d", (int)status);
-	write_details(ex, details, out);
+	write_details(ex, e, details, out);
 	buf_append_byte(out, '}');
 	send_whole(ex);
 }

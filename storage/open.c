@@ -39,6 +39,7 @@ static bool identity_decode(struct storage *st)
 	id->data_dir_id = dec_u64(&d);
 	id->name = dec_bytes(&d);
 	id->cell_token = dec_bytes(&d);
+	id->origin = d.rest.len ? dec_bytes(&d) : slice_of(NULL, 0); /* the first directories had none */
 	return dec_done(&d);
 }
 
@@ -93,6 +94,8 @@ static enum err identity_new(struct storage *st, const struct storage_identity *
 	enc_u64(&st->identity_bytes, id->data_dir_id);
 	enc_bytes(&st->identity_bytes, id->name);
 	enc_bytes(&st->identity_bytes, id->cell_token);
+	if (id->origin.len)
+		enc_bytes(&st->identity_bytes, id->origin);
 	ASSERT(identity_decode(st));
 	st->state.created = true;
 	return ERR_OK;
@@ -278,6 +281,7 @@ enum err storage_open(const struct storage_options *opts, struct storage **ret, 
 {
 	ASSERT(opts->identity.name.len <= STORAGE_NAME_MAX);
 	ASSERT(opts->identity.cell_token.len <= STORAGE_NAME_MAX);
+	ASSERT(opts->identity.origin.len <= STORAGE_ORIGIN_MAX);
 	if (!opts->identity.data_dir_id && !storage_exists(opts->dir)) {
 		errmsg_set(em, "there is no data in '%s'", opts->dir);
 		return ERR_NOT_FOUND;
@@ -294,6 +298,40 @@ enum err storage_open(const struct storage_options *opts, struct storage **ret, 
 	state_fill(st);
 	*ret = st;
 	return ERR_OK;
+}
+
+static enum err identify_only(struct storage *st, struct errmsg *em)
+{
+	MDB_txn *txn;
+	enum err e = open_log_step(st, em);
+	if (!e)
+		e = env_begin(&st->log, false, &txn, em);
+	if (e)
+		return e;
+	e = identity_load(st, txn, em);
+	mdb_txn_abort(txn);
+	return e;
+}
+
+enum err storage_identify(const char *dir, struct storage_identity *ret, struct buf *ret_bytes, struct errmsg *em)
+{
+	struct storage_options opts = { .dir = dir, .no_ballast = true };
+	struct storage *st;
+	enum err e;
+	if (!storage_exists(dir)) {
+		errmsg_set(em, "there is no data in '%s'", dir);
+		return ERR_NOT_FOUND;
+	}
+	st = storage_new(&opts);
+	e = open_dir(st, dir, em);
+	if (!e)
+		e = identify_only(st, em);
+	if (!e) {
+		*ret = st->state.identity;
+		*ret_bytes = buf_take(&st->identity_bytes);
+	}
+	storage_close(st);
+	return e;
 }
 
 void storage_close(struct storage *st)

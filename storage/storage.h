@@ -37,6 +37,7 @@ struct storage_snapshot_reader;
 
 #define STORAGE_MAP_BYTES_DEFAULT (UINT64_C(16) << 30)
 #define STORAGE_BALLAST_BYTES_DEFAULT (UINT64_C(32) << 20)
+#define STORAGE_ORIGIN_MAX (1U << 20)
 #define STORAGE_NAME_MAX 1024 /* bytes of a member's name, and of a cell token */
 
 /* ---- opening ---- */
@@ -48,6 +49,7 @@ struct storage_identity {
 	uint64_t data_dir_id; /* random: a wiped and refilled directory cannot pass for the old one */
 	struct slice name;    /* as given when the directory was made; at most STORAGE_NAME_MAX bytes */
 	struct slice cell_token;
+	struct slice origin;  /* opaque: the cell as it was when it was made, at most STORAGE_ORIGIN_MAX bytes; may be empty */
 };
 
 struct storage_options {
@@ -93,6 +95,9 @@ struct storage_state {
 
 /* Is there a replica's data in `dir`? Takes no lock and proves nothing about its health. */
 bool storage_exists(const char *dir);
+/* Who the directory belongs to, without opening it for good: counts no start and changes nothing. The identity's slices point into *ret_bytes, to be
+ * freed. ERR_NOT_FOUND: nobody's. ERR_BUSY and the rest as storage_open. */
+enum err storage_identify(const char *dir, struct storage_identity *ret, struct buf *ret_bytes, struct errmsg *em);
 
 /* Opens the data directory, makes it when there is none, and checks the whole log: every CRC, and no gap. Removes
  * what a crash left half done. A full disk does not prevent it as long as the ballast is there to be used up.

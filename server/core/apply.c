@@ -57,6 +57,7 @@ struct applying {
 	raft_term term;
 	raft_index index;
 	bool refused; /* for who asked, whatever he asked for */
+	bool change;  /* the entry is one of a membership change */
 	struct kv_outcome out;
 };
 
@@ -121,6 +122,8 @@ static enum err execute(struct core *c, struct applying *a)
 		return kv_abandon(env, payload);
 	case CMD(MEMBER_PUBLISH):
 		return apply_publish(c, a);
+	case CMD(MEMBER_CHANGE):
+		return a->change ? members_apply(c, payload, a->index, a->reply) : ERR_MALFORMED;
 	case CMD(RESIGN):
 		return kv_resign(env, payload, a->reply);
 	case CMD(PROCLAIM):
@@ -261,7 +264,7 @@ static void after_leases_ended(struct core *c, const struct command *cmd)
 
 static void apply_command(struct core *c, const struct raft_entry *entry)
 {
-	struct applying a = { .core = c, .term = entry->term, .index = entry->index };
+	struct applying a = { .core = c, .term = entry->term, .index = entry->index, .change = entry->kind == RAFT_ENTRY_CONFIG };
 	uint64_t events = store_history_end(c->store);
 	enum err e;
 
@@ -295,9 +298,8 @@ static void apply_entry(struct core *c, const struct raft_entry *entry)
 {
 	ASSERT(entry->index == c->state.applied.index + 1); /* A1 */
 	propose_applied_term(c, entry->term);
-	if (entry->kind == RAFT_ENTRY_COMMAND)
+	if (entry->kind == RAFT_ENTRY_COMMAND || entry->kind == RAFT_ENTRY_CONFIG)
 		apply_command(c, entry);
-	/* RAFT_ENTRY_CONFIG: a membership change is carried out here once there are any. */
 	if (c->fatal != CORE_FATAL_CORRUPT)
 		c->state.applied = (struct entry_id){ .index = entry->index, .term = entry->term };
 }

@@ -53,7 +53,8 @@ bool command_is_reserved(uint32_t kind)
 {
 	return kind == CMD(DELETE_RANGE) || kind == CMD(LEASE_REVOKE) || kind == CMD(LEASE_END) || kind == CMD(UNLOCK) || kind == CMD(LOCK_BREAK) ||
 	       kind == CMD(ABANDON) || kind == CMD(RESIGN) || kind == CMD(COMPACT) || kind == CMD(AUTO_COMPACT) ||
-	       kind == CMD(MEMBER_PUBLISH) || kind == CMD(SESSION_RESUME) || kind == CMD(SESSION_CLOSE) || kind == CMD(NODE_DELETE);
+	       kind == CMD(MEMBER_PUBLISH) || kind == CMD(MEMBER_CHANGE) || kind == CMD(SESSION_RESUME) || kind == CMD(SESSION_CLOSE) ||
+	       kind == CMD(NODE_DELETE);
 }
 
 bool command_is_leaders(uint32_t kind)

@@ -93,19 +93,12 @@ static void new_raft(struct core *c, const struct raft_boot *boot)
 		.max_uncommitted_bytes = UNCOMMITTED_BYTES,
 		.memory_bytes = c->config.log_memory_bytes ? c->config.log_memory_bytes : LOG_MEMORY_BYTES,
 	};
-	struct tree_cursor cursor;
 
 	with_members.members = members;
-	with_members.members_len = 0;
+	with_members.members_len = members_for_raft(&c->state, members);
 	/* A leader may commit before its own disk has written: such a commit index is true, but more than this log has. */
 	if (with_members.hard.commit > boot->last.index)
 		with_members.hard.commit = boot->last.index;
-	for (struct tree_record *r = tree_first(&cursor, &c->state.members); r; r = tree_next(&cursor)) {
-		const struct member_record *m = CONTAINER_OF(r, struct member_record, base);
-
-		ASSERT(with_members.members_len < RAFT_MEMBERS_MAX);
-		members[with_members.members_len++] = (struct raft_member){ .id = m->id, .learner = m->learner };
-	}
 	c->raft = raft_new(&rc, &with_members, c->now);
 	c->boot_commit = raft_commit_index(c->raft);
 }
@@ -126,6 +119,7 @@ struct core *core_new(const struct core_config *config, struct state *state, con
 	sessions_init(c);
 	new_state(c, state);
 	streams_init(c);
+	list_init(&c->transfers);
 	ASSERT(c->state.applied.index == boot->snapshot.index);
 	new_raft(c, boot);
 	c->snapshots.saved = boot->snapshot;
@@ -136,6 +130,8 @@ struct core *core_new(const struct core_config *config, struct state *state, con
 	c->term = raft_current_term(c->raft);
 	c->env.header.term = c->term;
 	propose_term(c);
+	if (member_was_removed(&c->state, config->member))
+		c->fatal = CORE_FATAL_REMOVED;
 	return c;
 }
 
@@ -161,6 +157,7 @@ static void free_all_calls(struct core *c)
 	free_calls(c, &c->sessions.asks_sent);
 	free_calls(c, &c->renews.fresh);
 	free_calls(c, &c->renews.parked);
+	free_calls(c, &c->transfers);
 	ASSERT(c->calls.len == 0);
 }
 
@@ -398,6 +395,7 @@ void core_take(struct core *c, struct core_update *u)
 	role_sync(c);
 	apply_some(c);
 	role_sync(c); /* the entry of our own term may have been among them */
+	transfers_run(c);
 	rounds_confirm(c);
 	reads_run(c);
 	streams_take(c);
@@ -449,13 +447,6 @@ const struct state *core_state(const struct core *c)
 const struct raft *core_raft(const struct core *c)
 {
 	return c->raft;
-}
-
-static bool core_is_learner(const struct core *c)
-{
-	const struct member_record *self = member_find(&c->state, c->config.member);
-
-	return self && self->learner;
 }
 
 void core_status(const struct core *c, struct core_status *ret)

@@ -247,7 +247,7 @@ struct core_status {
 };
 void core_status(const struct core *c, struct core_status *ret);
 /* Every grant this replica has told its callers is also a trace; tests and the log read them. */
-enum core_trace_kind { TRACE_LEADER, TRACE_STEP_DOWN, TRACE_GRANT, TRACE_RELEASE, TRACE_LEASE_END, TRACE_SNAPSHOT, TRACE_INSTALL, TRACE_REFUSED };
+enum core_trace_kind { TRACE_LEADER, TRACE_STEP_DOWN, TRACE_GRANT, TRACE_RELEASE, TRACE_LEASE_END, TRACE_SNAPSHOT, TRACE_INSTALL, TRACE_REFUSED, TRACE_MEMBERS };
 struct core_trace {
 	enum core_trace_kind kind;
 	time_ms now;

@@ -5,6 +5,7 @@
  *   (I2) LEASE_END and AUTO_COMPACT come from nobody but the leader itself.
  *   (I3) what grows the store is refused while there is no room for it, and only that (P12): what frees room, ends a wait or keeps somebody
  *        alive goes on. It is refused before the proposal: an entry of the log is carried out by all replicas, whatever their disks.
+ *        A membership change has more to pass: members.c.
  *   (I4) every command passes core_propose, so whatever has to happen before a command enters the log has its place there: what
  *        has to wait is kept by gate.c. */
 #include "internal.h"
@@ -14,19 +15,27 @@ static bool no_space(const struct core *c)
 	return c->disk_low || (c->config.quota_bytes && core_store_bytes(c) > c->config.quota_bytes);
 }
 
-/* Whether there is room for it. */
-static enum err core_before_propose(const struct core *c, const struct command *cmd)
+/* Whether there is room for it, or it may be done. */
+static enum err core_before_propose(struct core *c, const struct command *cmd, struct buf *details)
 {
+	if (cmd->kind == CMD(MEMBER_CHANGE))
+		return members_before_propose(c, cmd->payload, details);
 	if (no_space(c) && command_grows(cmd))
 		return ERR_NO_SPACE;
 	return ERR_OK;
 }
 
-enum err core_propose(struct core *c, const struct command *cmd, struct slice bytes)
+enum err core_propose(struct core *c, const struct command *cmd, struct slice bytes, struct buf *details)
 {
-	enum err e = core_before_propose(c, cmd);
+	raft_index index;
+	enum err e = core_before_propose(c, cmd, details);
 
-	return e ? e : gate_propose(c, cmd, bytes);
+	if (e || cmd->kind != CMD(MEMBER_CHANGE))
+		return e ? e : gate_propose(c, cmd, bytes);
+	e = raft_propose(c->raft, RAFT_ENTRY_CONFIG, bytes, &index);
+	if (!e)
+		c->change_index = index;
+	return e;
 }
 
 enum err core_propose_own(struct core *c, uint32_t kind, struct slice payload)
@@ -37,22 +46,42 @@ enum err core_propose_own(struct core *c, uint32_t kind, struct slice payload)
 		.origin_member = c->config.member,
 		.origin_boot = c->config.boot,
 	};
-	struct buf bytes = { 0 };
+	struct buf bytes = { 0 }, details = { 0 };
 	enum err e;
 
 	command_encode(&cmd, &bytes);
-	e = core_propose(c, &cmd, buf_view(&bytes));
+	e = core_propose(c, &cmd, buf_view(&bytes), &details);
+	buf_free(&details);
 	buf_free(&bytes);
 	return e;
 }
 
 /* ---- a follower's channel ---- */
 
+static void forget_details(struct intake *in, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		buf_free(&in->details.at[i]);
+	memmove(in->details.at, in->details.at + n, (in->details.len - n) * sizeof *in->details.at);
+	in->details.len -= n;
+}
+
+void intake_free(struct intake *in)
+{
+	for (size_t i = 0; i < in->details.len; i++)
+		buf_free(&in->details.at[i]);
+	free(in->refused.at);
+	free(in->reasons.at);
+	free(in->details.at);
+}
+
 static void intake_reset(struct intake *in, raft_term term, uint64_t boot)
 {
 	in->term = term;
 	in->boot = boot;
 	in->taken = 0;
+	if (in->details.len > 0)
+		forget_details(in, in->details.len);
 	in->refused.len = in->reasons.len = 0;
 }
 
@@ -66,6 +95,7 @@ static void forget_refusals(struct intake *in, uint64_t acked)
 		return;
 	memmove(in->refused.at, in->refused.at + n, (in->refused.len - n) * sizeof *in->refused.at);
 	memmove(in->reasons.at, in->reasons.at + n, in->reasons.len - n);
+	forget_details(in, n);
 	in->refused.len -= n;
 	in->reasons.len -= n;
 }
@@ -77,19 +107,25 @@ static uint8_t refusal_of(enum err e)
 		return HOLDFAST__INTERNAL__PROPOSE_REFUSAL__PROPOSE_REFUSED_NO_SPACE;
 	case ERR_MALFORMED:
 		return HOLDFAST__INTERNAL__PROPOSE_REFUSAL__PROPOSE_REFUSED_MALFORMED;
+	case ERR_UNHEALTHY:
+		return HOLDFAST__INTERNAL__PROPOSE_REFUSAL__PROPOSE_REFUSED_UNHEALTHY;
+	case ERR_MEMBER_NOT_ENOUGH_STARTED:
+		return HOLDFAST__INTERNAL__PROPOSE_REFUSAL__PROPOSE_REFUSED_NOT_ENOUGH_STARTED;
+	case ERR_LEARNER_NOT_READY:
+		return HOLDFAST__INTERNAL__PROPOSE_REFUSAL__PROPOSE_REFUSED_LEARNER_NOT_READY;
 	default:
 		return HOLDFAST__INTERNAL__PROPOSE_REFUSAL__PROPOSE_REFUSED_OVERLOADED;
 	}
 }
 
-static enum err take_checked(struct core *c, const struct peer *p, struct slice bytes)
+static enum err take_checked(struct core *c, const struct peer *p, struct slice bytes, struct buf *details)
 {
 	struct command cmd;
 
 	if (!command_parse(bytes, &cmd) || cmd.version > COMMAND_VERSION || cmd.origin_member != p->id ||
-	    command_is_leaders(cmd.kind) || bytes.len > c->config.max_request_bytes + 4096u)
+	    command_is_leaders(cmd.kind) || (cmd.kind == CMD(MEMBER_CHANGE) && members_only_leaders_change(cmd.payload)) || bytes.len > c->config.max_request_bytes + 4096u)
 		return ERR_MALFORMED;
-	return core_propose(c, &cmd, bytes);
+	return core_propose(c, &cmd, bytes, details);
 }
 
 /* Whether number `taken` + 1 is settled. False: it has to be sent again. */
@@ -97,7 +133,8 @@ static bool take_one(struct core *c, struct peer *p, struct slice bytes)
 {
 	struct intake *in = &p->intake;
 	struct command cmd;
-	enum err e = take_checked(c, p, bytes);
+	struct buf details = { 0 };
+	enum err e = take_checked(c, p, bytes, &details);
 
 	if (e == ERR_NOT_LEADER)
 		return false;
@@ -108,6 +145,7 @@ static bool take_one(struct core *c, struct peer *p, struct slice bytes)
 	if (e) {
 		*VEC_PUSH(&in->refused) = in->taken;
 		*VEC_PUSH(&in->reasons) = refusal_of(e);
+		*VEC_PUSH(&in->details) = buf_take(&details);
 	}
 	return true;
 }
@@ -130,6 +168,8 @@ static void send_ack(struct core *c, const struct peer *p)
 		for (size_t i = 0; i < in->reasons.len; i++)
 			pbw_varint(&body, in->reasons.at[i]);
 		pbw_close(&body, mark);
+		for (size_t i = 0; i < in->details.len; i++)
+			pbw_bytes_always(&body, 8, buf_view(&in->details.at[i]));
 	}
 	peer_send(c, p->id, 12, buf_view(&body));
 	buf_free(&body);

@@ -65,6 +65,7 @@ enum call_kind {
 	CALL_RENEW,   /* a keep-alive */
 	CALL_QUERY,   /* time to live */
 	CALL_STREAM,  /* what a stream starts from now: waits as a read does */
+	CALL_TRANSFER, /* waits for another leader */
 };
 
 enum call_place {
@@ -77,6 +78,7 @@ enum call_place {
 	PLACE_APPLY,   /* read, query: its index is known and not applied yet */
 	PLACE_PARKED,  /* renew: the lease is closed; its end decides */
 	PLACE_WAITING, /* lock: in the queue of its lock, not held */
+	PLACE_TRANSFER,
 };
 
 /* Whose call it is, and what else of its request has to be kept for that. */
@@ -146,6 +148,7 @@ struct call {
 			struct renew_batch *batch;
 			size_t slot;
 			struct stream_message *message; /* stream */
+			member_id target; /* transfer */
 		};
 	};
 };
@@ -260,11 +263,13 @@ struct intake { /* leader: what it took of a follower's channel */
 	uint64_t boot, taken;
 	VEC(uint64_t) refused;
 	VEC(uint8_t) reasons;
+	VEC(struct buf) details; /* one each */
 };
 
 struct peer {
 	member_id id;
 	uint64_t boot;
+	uint64_t data_dir;            /* what it named while it was bound to none; 0: nothing yet */
 	time_ms boot_since, heard_at; /* by core_clock */
 	time_ms told_at;              /* when a refusal was last sent to it; 0: never */
 	uint32_t refusal;             /* what it told us last, and when */
@@ -373,6 +378,8 @@ struct core {
 	struct peer peers[PEERS_MAX];
 	size_t peers_len;
 	struct snapshots snapshots;
+	raft_index change_index; /* leader: of the membership change it proposed last */
+	struct list transfers;   /* calls that wait for another leader */
 	struct auto_compact compact;
 	struct watches *watches;
 	bool streams_wait; /* more is due to some of them */
@@ -445,6 +452,7 @@ void calls_check(const struct core *c);
 
 /* request.c */
 void request_step(struct core *c, const struct core_request *r);
+bool core_is_learner(const struct core *c);
 void answer_now(struct core *c, uint64_t tag, enum err e, struct buf *reply);
 int64_t request_min_ttl_s(const struct core *c);
 
@@ -492,8 +500,10 @@ time_ms propose_next_deadline(const struct core *c);
 void propose_check(const struct core *c);
 
 /* intake.c: the leader's side, and the one gate to the log */
-enum err core_propose(struct core *c, const struct command *cmd, struct slice bytes);
+/* details: what a refusal has to say; empty before. */
+enum err core_propose(struct core *c, const struct command *cmd, struct slice bytes, struct buf *details);
 enum err core_propose_own(struct core *c, uint32_t kind, struct slice payload); /* a leader's command that nobody waits for */
+void intake_free(struct intake *in);
 void intake_propose(struct core *c, struct peer *p, struct slice body);
 
 /* read.c */
@@ -600,6 +610,7 @@ void snapshot_send_reply(struct core *c, const struct raft_message *m);
 void snapshot_chunk_read(struct core *c, const struct core_event *e);
 void snapshot_send_tick(struct core *c);
 void snapshot_send_stop(struct core *c);
+void snapshot_send_forget(struct core *c, member_id to);
 void snapshot_receive(struct core *c, struct raft_message *m); /* empties m->data */
 void snapshot_receive_tick(struct core *c);
 void snapshot_chunk_written(struct core *c, uint64_t job, enum err e);
@@ -610,5 +621,21 @@ struct snapshot_job *snapshot_job_new(struct core *c, enum snapshot_job_kind kin
 /* status.c: what a replica answers from what it has */
 bool status_answer(struct core *c, const struct core_request *r); /* false: not one of these methods */
 void member_list_reply(struct core *c, struct buf *out);
+void members_write_header(const struct core *c, struct buf *out);
+void members_write(const struct core *c, uint32_t field, struct buf *out);
+void member_write(const struct member_record *m, uint32_t field, struct buf *out);
+
+/* members.c */
+size_t members_for_raft(const struct state *st, struct raft_member out[RAFT_MEMBERS_MAX]);
+void members_submit(struct core *c, const struct core_request *r);
+/* ERR_TOO_MANY_REQUESTS: not now, to be tried again. */
+enum err members_before_propose(struct core *c, struct slice payload, struct buf *details);
+bool members_only_leaders_change(struct slice payload);
+void members_tick(struct core *c);
+enum err members_apply(struct core *c, struct slice payload, raft_index index, struct buf *reply); /* reply may be NULL */
+
+/* transfer.c */
+void transfer_submit(struct core *c, const struct core_request *r);
+void transfers_run(struct core *c);
 
 #endif

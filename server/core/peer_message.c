@@ -80,12 +80,6 @@ struct peer *peer_find(struct core *c, member_id id)
 	return NULL;
 }
 
-static void intake_free(struct intake *in)
-{
-	free(in->refused.at);
-	free(in->reasons.at);
-}
-
 /* Room for a new one: that of whoever is no member any more. */
 static struct peer *peer_room(struct core *c)
 {
@@ -125,7 +119,7 @@ static bool is_voter(const struct core *c, member_id id)
 {
 	const struct member_record *r = member_find(&c->state, id);
 
-	return r && !r->learner;
+	return r && member_counts(r);
 }
 
 static size_t voters(const struct core *c)
@@ -134,7 +128,7 @@ static size_t voters(const struct core *c)
 	size_t n = 0;
 
 	for (struct tree_record *r = tree_first(&cursor, &c->state.members); r; r = tree_next(&cursor))
-		n += !CONTAINER_OF(r, struct member_record, base)->learner;
+		n += member_counts(CONTAINER_OF(r, struct member_record, base));
 	return n;
 }
 
@@ -213,20 +207,33 @@ static bool only_leaders_send(const struct envelope *env)
 	return kind == RAFT_KIND(APPEND) || kind == RAFT_KIND(HEARTBEAT) || kind == RAFT_KIND(SNAPSHOT);
 }
 
+/* Until the log has bound it, the first directory that this replica heard of is the one. */
+static bool is_its_directory(struct peer *p, const struct member_record *r, uint64_t data_dir)
+{
+	if (r->data_dir_id != 0)
+		return r->data_dir_id == data_dir;
+	if (p->data_dir == 0)
+		p->data_dir = data_dir;
+	return p->data_dir == data_dir;
+}
+
 /* M1. Returns the sender, or NULL when the message does not count. */
 static struct peer *admit(struct core *c, const struct envelope *env)
 {
 	const struct member_record *r = member_find(&c->state, env->from);
 	struct peer *p;
 
-	if (!r && !only_leaders_send(env)) {
+	/* Who was removed is told so. Who is just not known here may have been added a moment ago. */
+	if (member_was_removed(&c->state, env->from)) {
 		send_refusal(c, env->from, REFUSED(MEMBER), &c->strangers_told_at);
 		return NULL;
 	}
+	if (!r && !only_leaders_send(env))
+		return NULL;
 	p = peer_get(c, env->from);
 	if (!p)
 		return NULL;
-	if (r && r->data_dir_id != 0 && r->data_dir_id != env->data_dir) {
+	if (r && !is_its_directory(p, r, env->data_dir)) {
 		send_refusal(c, env->from, REFUSED(DATA_DIR), &p->told_at);
 		return NULL;
 	}

@@ -76,14 +76,16 @@ void propose_submit_again(struct core *c, struct call *call, struct slice payloa
 }
 
 /* It was certainly not applied and never will be: the caller may be told so. */
-static void refuse(struct core *c, struct call *call, enum err e)
+static void refuse(struct core *c, struct call *call, enum err e, struct buf *details)
 {
 	if (call->lock && call->canceled)
 		call_free(c, call);
 	else if (call->dead)
 		call_free(c, call);
-	else
-		call_fail(c, call, e);
+	else {
+		call_tell(c, call, e, NULL, details);
+		call_free(c, call);
+	}
 }
 
 /* ---- as leader ---- */
@@ -91,16 +93,18 @@ static void refuse(struct core *c, struct call *call, enum err e)
 static bool propose_local(struct core *c, struct call *call)
 {
 	struct command cmd;
+	struct buf details = { 0 };
 	enum err e;
 
 	ASSERT(command_parse(buf_view(&call->bytes), &cmd));
-	e = core_propose(c, &cmd, buf_view(&call->bytes));
+	e = core_propose(c, &cmd, buf_view(&call->bytes), &details);
 	if (e == ERR_NOT_LEADER)
 		return false;
 	if (e == ERR_TOO_MANY_REQUESTS && command_is_reserved(call->command))
 		return true; /* stays in the queue: room comes as entries commit */
 	if (e) {
-		refuse(c, call, e);
+		refuse(c, call, e, &details);
+		buf_free(&details);
 		return true;
 	}
 	call->term = c->term;
@@ -210,6 +214,12 @@ static enum err refusal_error(uint64_t reason)
 		return ERR_NO_SPACE;
 	case HOLDFAST__INTERNAL__PROPOSE_REFUSAL__PROPOSE_REFUSED_MALFORMED:
 		return ERR_MALFORMED;
+	case HOLDFAST__INTERNAL__PROPOSE_REFUSAL__PROPOSE_REFUSED_UNHEALTHY:
+		return ERR_UNHEALTHY;
+	case HOLDFAST__INTERNAL__PROPOSE_REFUSAL__PROPOSE_REFUSED_NOT_ENOUGH_STARTED:
+		return ERR_MEMBER_NOT_ENOUGH_STARTED;
+	case HOLDFAST__INTERNAL__PROPOSE_REFUSAL__PROPOSE_REFUSED_LEARNER_NOT_READY:
+		return ERR_LEARNER_NOT_READY;
 	default:
 		return ERR_TOO_MANY_REQUESTS;
 	}
@@ -219,6 +229,7 @@ struct ack {
 	uint64_t term, taken, boot;
 	VEC(uint64_t) refused;
 	VEC(uint64_t) reasons;
+	VEC(struct slice) details; /* one each, or none at all */
 };
 
 /* A repeated number, packed or not. */
@@ -265,10 +276,21 @@ static bool parse_ack(struct slice body, struct ack *a)
 		case 5: a->boot = wire_u64(&w); break;
 		case 6: read_numbers(&w, push_refused, a); break;
 		case 7: read_numbers(&w, push_reason, a); break;
+		case 8: *VEC_PUSH(&a->details) = wire_bytes(&w); break;
 		default: break;
 		}
 	}
-	return !w.bad && a->refused.len == a->reasons.len;
+	return !w.bad && a->refused.len == a->reasons.len && (a->details.len == 0 || a->details.len == a->refused.len);
+}
+
+static void refuse_with(struct core *c, struct call *call, const struct ack *a, size_t at)
+{
+	struct buf details = { 0 };
+
+	if (a->details.len > 0)
+		buf_append_slice(&details, a->details.at[at]);
+	refuse(c, call, refusal_error(a->reasons.at[at]), &details);
+	buf_free(&details);
 }
 
 /* The first of the channel is settled: acknowledged or refused. */
@@ -282,7 +304,7 @@ static void settle_first(struct core *c, const struct ack *a, size_t *at)
 	p->acked = call->channel;
 	p->sent_bytes -= call->bytes.len;
 	if (*at < a->refused.len && a->refused.at[*at] == call->channel)
-		refuse(c, call, refusal_error(a->reasons.at[*at]));
+		refuse_with(c, call, a, *at);
 	else if (call->dead)
 		call_free(c, call);
 	else
@@ -305,6 +327,7 @@ void propose_ack(struct core *c, struct slice body)
 	}
 	free(a.refused.at);
 	free(a.reasons.at);
+	free(a.details.at);
 }
 
 /* ---- what becomes of it ---- */

@@ -20,7 +20,8 @@ void answer_now(struct core *c, uint64_t tag, enum err e, struct buf *reply)
 static bool is_reserved(enum method_id m)
 {
 	return m == METHOD_LOCK_UNLOCK || m == METHOD_LOCKS_BREAK_HOLD || m == METHOD_LEASE_REVOKE || m == METHOD_KV_DELETE_RANGE || m == METHOD_LEASE_KEEP_ALIVE ||
-	       m == METHOD_ELECTION_RESIGN || m == METHOD_NODES_DELETE || m == METHOD_MAINTENANCE_STATUS;
+	       m == METHOD_ELECTION_RESIGN || m == METHOD_NODES_DELETE || m == METHOD_MAINTENANCE_STATUS || m == METHOD_MAINTENANCE_MOVE_LEADER ||
+	       m == METHOD_CLUSTER_MEMBER_REMOVE;
 }
 
 static void submit_command(struct core *c, const struct core_request *r, uint32_t kind)
@@ -182,6 +183,11 @@ static void submit(struct core *c, const struct core_request *r)
 	case METHOD_ELECTION_CAMPAIGN: lock_submit(c, r); break;
 	case METHOD_LOCK_UNLOCK: submit_command(c, r, CMD(UNLOCK)); break;
 	case METHOD_LOCKS_BREAK_HOLD: submit_command(c, r, CMD(LOCK_BREAK)); break;
+	case METHOD_CLUSTER_MEMBER_ADD:
+	case METHOD_CLUSTER_MEMBER_REMOVE:
+	case METHOD_CLUSTER_MEMBER_UPDATE:
+	case METHOD_CLUSTER_MEMBER_PROMOTE: members_submit(c, r); break;
+	case METHOD_MAINTENANCE_MOVE_LEADER: transfer_submit(c, r); break;
 	case METHOD_ELECTION_PROCLAIM: submit_command(c, r, CMD(PROCLAIM)); break;
 	case METHOD_ELECTION_RESIGN: submit_command(c, r, CMD(RESIGN)); break;
 	case METHOD_NODES_CREATE: submit_command(c, r, CMD(NODE_CREATE)); break;
@@ -201,6 +207,19 @@ static bool is_once_well_formed(const struct core_request *r)
 	return r->request_id > 0 && r->request_id <= ONCE_REQUEST_MAX && r->first_unanswered <= r->request_id;
 }
 
+/* As etcd has it: a learner only tells about itself, and what it has, however old. */
+static bool is_for_learners(const struct core_request *r)
+{
+	return r->method == METHOD_MAINTENANCE_STATUS || (r->method == METHOD_KV_RANGE && wire_find_u64(r->bytes, 7, 0));
+}
+
+bool core_is_learner(const struct core *c)
+{
+	const struct member_record *self = member_find(&c->state, c->config.member);
+
+	return self && self->learner;
+}
+
 void request_step(struct core *c, const struct core_request *r)
 {
 	size_t room = (size_t)c->config.max_pending * (is_reserved(r->method) ? 2 : 1); /* E1 */
@@ -212,6 +231,8 @@ void request_step(struct core *c, const struct core_request *r)
 		answer_now(c, r->tag, ERR_REQUEST_TOO_LARGE, NULL);
 	else if (!is_once_well_formed(r))
 		answer_now(c, r->tag, ERR_BAD_METADATA, NULL);
+	else if (core_is_learner(c) && !is_for_learners(r))
+		answer_now(c, r->tag, ERR_LEARNER_UNSUPPORTED, NULL);
 	else if (identity_refuses(c, r) || (!r->ask && status_answer(c, r)))
 		; /* answered, or set aside */
 	else if (calls_pending(c) >= room)

@@ -11,6 +11,7 @@
 static void promote(struct core *c)
 {
 	c->promoted = c->term;
+	c->change_index = 0; /* whatever came before is applied */
 	lessor_promote(c->lessor, c->now);
 	memset(&c->compact, 0, sizeof c->compact);
 	bounds_begin(c);
@@ -118,6 +119,7 @@ void role_tick(struct core *c)
 	bounds_due(c);
 	orphans_due(c);
 	auto_compact_tick(c);
+	members_tick(c);
 }
 
 /* ---- R3 ---- */

@@ -183,19 +183,6 @@ bool snapshot_blocks_appends(const struct core *c)
 
 /* ---- installing ---- */
 
-static size_t list_members(const struct state *st, struct raft_member *out)
-{
-	struct tree_cursor cursor;
-	size_t n = 0;
-
-	for (struct tree_record *r = tree_first(&cursor, &st->members); r && n < RAFT_MEMBERS_MAX; r = tree_next(&cursor)) {
-		const struct member_record *m = CONTAINER_OF(r, struct member_record, base);
-
-		out[n++] = (struct raft_member){ .id = m->id, .learner = m->learner };
-	}
-	return n;
-}
-
 static void replace_state(struct core *c)
 {
 	struct state old = c->state;
@@ -220,11 +207,13 @@ static void install(struct core *c)
 
 	apply_drop_backlog(c);
 	replace_state(c);
-	raft_install_snapshot(c->raft, id, members, list_members(&c->state, members));
+	raft_install_snapshot(c->raft, id, members, members_for_raft(&c->state, members));
 	c->snapshots.saved = id;
 	c->snapshots.log_bytes = 0;
 	c->out.members_changed = true;
 	c->publish_due = true;
+	if (member_was_removed(&c->state, c->config.member))
+		c->fatal = CORE_FATAL_REMOVED;
 	propose_skipped(c, id.term); /* X5 */
 	waiters_recheck(c);
 	sessions_recheck(c);

@@ -120,6 +120,14 @@ void snapshot_send_tick(struct core *c)
 	}
 }
 
+void snapshot_send_forget(struct core *c, member_id to)
+{
+	struct snapshot_sender *s = sender_to(c, to);
+
+	if (s)
+		memset(s, 0, sizeof *s);
+}
+
 void snapshot_send_stop(struct core *c)
 {
 	memset(c->snapshots.senders, 0, sizeof c->snapshots.senders);

@@ -30,6 +30,7 @@ void state_init(struct state *st)
 	tree_init(&st->sessions, &session_record_type);
 	tree_init(&st->auth, &auth_record_type);
 	tree_init(&st->open_sessions, &open_session_type);
+	tree_init(&st->removed, &removed_record_type);
 }
 
 size_t state_trees(struct state *st, struct tree *ret[STATE_TREES_MAX])
@@ -44,6 +45,7 @@ size_t state_trees(struct state *st, struct tree *ret[STATE_TREES_MAX])
 	ret[n++] = &st->sessions;
 	ret[n++] = &st->auth;
 	ret[n++] = &st->open_sessions;
+	ret[n++] = &st->removed;
 	for (size_t i = 1; i < n; i++)
 		ASSERT_IF(ret[i]->type, ret[i - 1]->type->section < ret[i]->type->section);
 	return n;
@@ -82,6 +84,7 @@ struct state state_view(const struct state *st)
 	view.sessions = tree_view(&st->sessions);
 	view.auth = tree_view(&st->auth);
 	view.open_sessions = tree_view(&st->open_sessions);
+	view.removed = tree_view(&st->removed);
 	return view;
 }
 
@@ -95,4 +98,5 @@ void state_deinit(struct state *st)
 	tree_deinit(&st->sessions);
 	tree_deinit(&st->auth);
 	tree_deinit(&st->open_sessions);
+	tree_deinit(&st->removed);
 }

@@ -19,9 +19,10 @@ enum state_section {
 	SECTION_SESSIONS = 7,
 	SECTION_AUTH = 8,
 	SECTION_OPEN_SESSIONS = 10,
+	SECTION_REMOVED = 11,
 };
 
-#define STATE_TREES_MAX 8
+#define STATE_TREES_MAX 10
 
 struct state {
 	struct entry_id applied;   /* the last entry whose effects are in here */
@@ -35,6 +36,7 @@ struct state {
 	struct tree sessions;      /* lease ID, big-endian -> struct session_record (once.h) */
 	struct tree auth;          /* kind and name -> struct auth_record (auth.h) */
 	struct tree open_sessions; /* lease ID, big-endian -> struct open_session (session.h) */
+	struct tree removed;       /* member ID, big-endian -> struct removed_record (member.h) */
 };
 
 /* A number that equal states share and different ones do not (2^-64): over applied index, revisions and all trees. O(1). */

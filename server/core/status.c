@@ -23,29 +23,43 @@ static void status_reply(struct core *c, struct buf *out)
 	pbw_u64(out, 12, c->config.quota_bytes);
 }
 
-/* etcd's MemberList says who answers, and no revision. */
-void member_list_reply(struct core *c, struct buf *out)
+/* etcd's Cluster service says who answers, and no revision. */
+void members_write_header(const struct core *c, struct buf *out)
 {
-	struct tree_cursor cursor;
 	size_t mark = pbw_open(out, 1);
 
 	pbw_u64(out, 1, c->config.cell_id);
 	pbw_u64(out, 2, c->config.member);
 	pbw_u64(out, 4, raft_current_term(c->raft));
 	pbw_close(out, mark);
-	for (struct tree_record *r = tree_first(&cursor, &c->state.members); r; r = tree_next(&cursor)) {
-		const struct member_record *m = CONTAINER_OF(r, struct member_record, base);
+}
 
-		mark = pbw_open(out, 2);
-		pbw_u64(out, 1, m->id);
-		pbw_bytes(out, 2, slice_of_str(m->name));
-		for (size_t i = 0; i < m->peer_urls_len; i++)
-			pbw_bytes_always(out, 3, slice_of_str(m->peer_urls[i]));
-		for (size_t i = 0; i < m->client_urls_len; i++)
-			pbw_bytes_always(out, 4, slice_of_str(m->client_urls[i]));
-		pbw_u64(out, 5, m->learner);
-		pbw_close(out, mark);
-	}
+void member_write(const struct member_record *m, uint32_t field, struct buf *out)
+{
+	size_t mark = pbw_open(out, field);
+
+	pbw_u64(out, 1, m->id);
+	pbw_bytes(out, 2, slice_of_str(m->name));
+	for (size_t i = 0; i < m->peer_urls_len; i++)
+		pbw_bytes_always(out, 3, slice_of_str(m->peer_urls[i]));
+	for (size_t i = 0; i < m->client_urls_len; i++)
+		pbw_bytes_always(out, 4, slice_of_str(m->client_urls[i]));
+	pbw_u64(out, 5, m->learner);
+	pbw_close(out, mark);
+}
+
+void members_write(const struct core *c, uint32_t field, struct buf *out)
+{
+	struct tree_cursor cursor;
+
+	for (struct tree_record *r = tree_first(&cursor, &c->state.members); r; r = tree_next(&cursor))
+		member_write(CONTAINER_OF(r, struct member_record, base), field, out);
+}
+
+void member_list_reply(struct core *c, struct buf *out)
+{
+	members_write_header(c, out);
+	members_write(c, 2, out);
 }
 
 static enum err hash_kv(struct core *c, struct slice request, struct buf *out)

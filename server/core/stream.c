@@ -246,11 +246,24 @@ static bool has_to_wait(const struct core *c, const struct core_event *e)
 	return auth_is_enabled(c->auth) ? watch_message_creates(e->stream.bytes) : watch_message_starts_now(e->stream.bytes);
 }
 
+static void end_stream(struct core *c, uint64_t tag, enum err e)
+{
+	struct core_output *o = VEC_PUSH(&c->out.outputs);
+
+	o->stream = tag;
+	o->finished = true;
+	o->err = e;
+}
+
 void streams_step(struct core *c, const struct core_event *e)
 {
 	uint64_t tag = e->stream.tag;
 	bool wait;
 
+	if (core_is_learner(c) && e->kind == EVENT_STREAM_OPEN) {
+		end_stream(c, tag, ERR_LEARNER_UNSUPPORTED);
+		return;
+	}
 	if (e->kind == EVENT_STREAM_OPEN)
 		caller_remember(c, tag, e->stream.caller);
 	if (sessions_step(c, e))

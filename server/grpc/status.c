@@ -1,17 +1,21 @@
 /* status.c: what a status says beside its code. */
 #include "base/pbw.h"
+#include "details.h"
 #include "internal.h"
 
 /* google.rpc.Status: 1 code, 2 message, 3 details (google.protobuf.Any: 1 type_url, 2 value). */
 void status_details(enum err e, const char *text, struct slice detail, struct buf *ret)
 {
+	struct buf url = { .ptr = NULL };
 	size_t any;
+	buf_printf(&url, "type.googleapis.com/%s", details_descriptor(e)->name);
 	pbw_u64(ret, 1, (uint64_t)err_status(e));
 	pbw_bytes(ret, 2, slice_of_str(text));
 	any = pbw_open(ret, 3);
-	pbw_bytes(ret, 1, slice_of_str("type.googleapis.com/holdfast.v1.LockRefusal"));
+	pbw_bytes(ret, 1, buf_view(&url));
 	pbw_bytes(ret, 2, detail);
 	pbw_close(ret, any);
+	buf_free(&url);
 }
 
 static bool is_service(struct slice name)

@@ -16,8 +16,8 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "cell.h"
 #include "core/member/member.h"
-#include "core/snapshot/snapshot.h"
 #include "gateway/gateway.h"
 #include "grpc/grpc_front.h"
 #include "log/log.h"
@@ -44,7 +44,7 @@ struct names {
 struct server {
 	struct options options;
 	struct names names;
-	struct state initial;
+	struct cell cell;
 	struct storage *storage;
 	struct node *node;
 	struct peers *peers;
@@ -70,13 +70,19 @@ static void node_members(void *ctx, const struct state *state)
 {
 	struct server *s = ctx;
 	struct peer_address list[OPTIONS_MEMBERS_MAX * 2];
+	struct buf info = { .ptr = NULL };
 	struct tree_cursor c;
 	size_t len = 0;
 	for (struct tree_record *r = tree_first(&c, &state->members); r && len < sizeof(list) / sizeof(list[0]); r = tree_next(&c)) {
 		const struct member_record *m = (const struct member_record *)(void *)r;
 		list[len++] = (struct peer_address){ m->id, (const char *const *)m->peer_urls, m->peer_urls_len };
 	}
+	if (!member_find(state, s->names.self) && len < sizeof(list) / sizeof(list[0])) /* it joins, and has yet to hear of itself */
+		list[len++] = (struct peer_address){ s->names.self, (const char *const *)s->options.initial_advertise_peer.urls, s->options.initial_advertise_peer.len };
 	peers_set(s->peers, list, len);
+	cell_info(&s->cell, state, &info);
+	peers_set_info(s->peers, buf_view(&info));
+	buf_free(&info);
 }
 
 static void node_fatal(void *ctx, const char *reason)
@@ -134,38 +140,48 @@ static uint64_t random_u64(void)
 	return v;
 }
 
-static struct names make_initial(struct server *s)
+/* A data directory says itself what it belongs to; the command line is held against it, but for a member that joined: that line names others. */
+static enum err look_at_directory(struct server *s, struct storage_identity *want, struct errmsg *em)
 {
 	const struct options *o = &s->options;
-	member_id ids[OPTIONS_MEMBERS_MAX];
-	struct names id = { 0, 0 };
-	state_init(&s->initial);
-	for (size_t i = 0; i < o->members_len; i++) {
-		const struct initial_member *m = &o->members[i];
-		const char *const *urls = (const char *const *)m->peer_urls.urls;
-		member_add_initial(&s->initial, &(struct member_spec){ m->name, urls, m->peer_urls.len }, o->initial_cluster_token);
-		ids[i] = member_derive_id(urls, m->peer_urls.len, o->initial_cluster_token);
-		if (strcmp(m->name, o->name) == 0)
-			id.self = ids[i];
+	struct storage_identity have;
+	struct buf bytes = { .ptr = NULL };
+	enum err e = storage_identify(o->data_dir, &have, &bytes, em);
+	if (!e && have.origin.len) {
+		struct cell kept;
+		cell_init(&kept);
+		e = cell_from_origin(&kept, have.origin, em);
+		if (kept.joined || o->existing)
+			want->cell_id = want->member_id = 0;
+		cell_free(&s->cell);
+		s->cell = kept;
 	}
-	id.cell_id = member_derive_cell_id(ids, o->members_len);
-	return id;
+	buf_free(&bytes);
+	return e;
 }
 
-static enum err open_storage(struct server *s, struct names id, struct errmsg *em)
+static enum err open_storage(struct server *s, struct errmsg *em)
 {
 	const struct options *o = &s->options;
-	struct storage_options so = {
-		.dir = o->data_dir,
-		.identity = { .cell_id = id.cell_id, .member_id = id.self, .data_dir_id = random_u64(), .name = slice_of_str(o->name),
-			      .cell_token = slice_of_str(o->initial_cluster_token) },
-	};
-	if (!storage_exists(o->data_dir) && o->existing) {
-		errmsg_set(em, "--initial-cluster-state is 'existing', but '%s' holds no member's data: a member of an existing cell is started "
-			       "with its data directory", o->data_dir);
-		return ERR_NOT_FOUND;
-	}
-	return storage_open(&so, &s->storage, em);
+	bool exists = storage_exists(o->data_dir);
+	struct storage_options so = { .dir = o->data_dir };
+	enum err e = ERR_OK;
+	if (!exists && o->existing)
+		e = cell_join(&s->cell, o, s->transport.peer, em);
+	else
+		cell_from_options(&s->cell, o);
+	if (e)
+		return e;
+	so.identity = (struct storage_identity){ .cell_id = s->cell.cell_id, .member_id = s->cell.self, .data_dir_id = random_u64(), .name = slice_of_str(o->name),
+						 .cell_token = slice_of_str(o->initial_cluster_token), .origin = buf_view(&s->cell.origin) };
+	if (exists)
+		e = look_at_directory(s, &so.identity, em);
+	so.identity.origin = buf_view(&s->cell.origin);
+	if (!e)
+		e = storage_open(&so, &s->storage, em);
+	if (!e)
+		s->names = (struct names){ storage_state(s->storage)->identity.cell_id, storage_state(s->storage)->identity.member_id };
+	return e;
 }
 
 static struct core_config core_config_of(const struct server *s, const struct storage_state *st)
@@ -203,7 +219,7 @@ static enum err start_node(struct server *s, struct errmsg *em)
 	struct node_config nc = {
 		.core = core_config_of(s, storage_state(s->storage)),
 		.storage = s->storage,
-		.initial = &s->initial,
+		.initial = &s->cell.initial,
 		.callbacks = { s, node_send, node_members, node_fatal },
 		.max_queued_calls = 100000,
 		.max_queued_message_bytes = 64U << 20,
@@ -285,22 +301,22 @@ static void queue_idle(void *node)
 static enum err start(struct server *s, struct errmsg *em)
 {
 	const struct options *o = &s->options;
-	struct names id = make_initial(s);
 	struct peers_callbacks pc = { s, on_message, on_lost };
-	enum err e = credentials_open(o, &s->parts, em);
+	enum err e;
+	cell_init(&s->cell);
+	e = credentials_open(o, &s->parts, em);
 	if (!e)
-		e = open_storage(s, id, em);
+		e = transport_open(o, &s->transport, em);
 	if (e)
 		return e;
-	s->names = id;
-	e = transport_open(o, &s->transport, em);
+	e = open_storage(s, em);
 	if (e)
 		return e;
 	e = start_node(s, em);
 	if (e)
 		return e;
 	s->queue = rpc_queue_new(GRPC_THREADS, "grpc", &(struct rpc_idle){ queue_idle, s->node });
-	s->peers = peers_new(id.self, &pc, s->queue);
+	s->peers = peers_new(s->names.self, &pc, s->queue);
 	if (s->transport.peer)
 		peers_use_tls(s->peers, s->transport.peer);
 	e = peers_listen(s->peers, (const char *const *)o->listen_peer.urls, o->listen_peer.len, em);
@@ -310,7 +326,7 @@ static enum err start(struct server *s, struct errmsg *em)
 	e = start_fronts(s, em);
 	if (e)
 		return e;
-	log_info("serving clients", LOG_STR("name", o->name), LOG_ID("member", id.self), LOG_ID("cell", id.cell_id),
+	log_info("serving clients", LOG_STR("name", o->name), LOG_ID("member", s->names.self), LOG_ID("cell", s->names.cell_id),
 		 LOG_STR("address", o->listen_client.urls[0]), LOG_STR("data_dir", o->data_dir), LOG_STR("version", HOLDFAST_VERSION));
 	return ERR_OK;
 }
@@ -319,7 +335,7 @@ static void stop(struct server *s)
 {
 	if (s->acceptor)
 		acceptor_stop(s->acceptor);
-	if (s->node && s->options.members_len > 1)
+	if (s->node)
 		node_hand_over(s->node, s->options.election_timeout_ms);
 	if (s->gateway)
 		gateway_stop(s->gateway);
@@ -346,7 +362,7 @@ static void stop(struct server *s)
 	rpc_queue_free(s->queue);
 	transport_close(&s->transport);
 	storage_close(s->storage);
-	state_deinit(&s->initial);
+	cell_free(&s->cell);
 	options_free(&s->options);
 }
 

@@ -20,10 +20,14 @@
 #include "tls_dial.h"
 
 #define PEERS_METHOD "/holdfast.internal.Peer/Stream"
+#define PEERS_INFO_METHOD "/holdfast.internal.Peer/Info"
 #define PEERS_MEMBER_KEY "holdfast-member"
 #define PEERS_CONNECT_MS 1000         /* TCP's handshake, TLS's and HTTP/2's */
+#define PEERS_URLS_KEY "holdfast-peer-urls" /* of who dials, with commas between them */
 #define PEERS_KEEPALIVE_MS 3000         /* a stream that was silent so long is asked for a sign of life */
 #define PEERS_KEEPALIVE_TIMEOUT_MS 2000 /* which has to come within so long; also TCP's own bound for unacknowledged bytes */
+
+#define PEERS_FAREWELL_MS 2000          /* to tell a peer that has left the set what is left to tell */
 
 #define OUTBOX_OPEN_BYTES (32U << 20)   /* what may wait for a stream that is open */
 #define OUTBOX_CLOSED_BYTES (1U << 20)  /* for one that is not: what is old when the peer comes back is of no use to it */
@@ -48,6 +52,9 @@ struct link {
 	struct outbox outbox;
 	bool open;            /* its outbox may grow to the larger bound */
 	bool ready;           /* open and nothing under way: who puts a message must wake the thread */
+	bool in_open;         /* the peer has a stream open to here */
+	bool guest;           /* in no set: gone with that stream */
+	uint64_t leave_ms;    /* a guest that was in the set before: gone by then; 0: no such time */
 
 	/* under work */
 	struct dial *dial;    /* the stream, or the attempt at one; NULL: waits for due_ms */
@@ -86,6 +93,8 @@ struct peers {
 	struct list links, removed; /* under mu, as is the rest of this group */
 	size_t links_len;
 	bool stopping;
+	struct buf self_urls; /* as PEERS_URLS_KEY has it */
+	struct buf info;      /* what PEERS_INFO_METHOD answers; empty: nothing */
 
 	/* under work */
 	size_t ops;
@@ -111,12 +120,14 @@ void peers_wake(struct peers *p); /* any thread */
 
 /* ---- link.c: streams that we open ---- */
 
+grpc_channel *link_channel(const struct peers *p, const struct target *t);
+
 struct link *link_new(struct peers *p, const struct peer_address *address); /* any thread */
 bool link_same_targets(const struct link *a, const struct link *b);
 void link_free(struct link *l);            /* no dial may be left */
 void links_run(struct peers *p);           /* after a wake: new links, removed ones, outboxes */
 uint64_t links_tick(struct peers *p);      /* what is due; returns when to call it next */
-void link_stream_in_opened(struct peers *p, member_id member);
+void link_stream_in_opened(struct peers *p, member_id member, struct slice urls);
 void link_stream_in_broke(struct peers *p, member_id member);
 
 /* ---- peers_in.c: streams that others open ---- */

@@ -45,6 +45,7 @@ struct dial {
 	bool open, sending;
 	struct rpc_tag answered, sent, closed;
 	grpc_byte_buffer *frame; /* while sending */
+	grpc_slice urls;         /* ours, told to the peer */
 	grpc_metadata_array initial, trailing;
 	grpc_status_code status;
 	grpc_slice details;
@@ -251,6 +252,7 @@ static void dial_tag_back(struct dial *d)
 	grpc_metadata_array_destroy(&d->initial);
 	grpc_metadata_array_destroy(&d->trailing);
 	grpc_slice_unref(d->details);
+	grpc_slice_unref(d->urls);
 	free(d);
 }
 
@@ -336,7 +338,7 @@ static grpc_arg arg(char *key, int value)
 }
 
 /* Proxies, service configurations from the DNS and retries are for other worlds; each would cost time or buffer what we send. */
-static grpc_channel *channel_new(const struct peers *p, const struct target *t)
+grpc_channel *link_channel(const struct peers *p, const struct target *t)
 {
 	grpc_arg args[] = {
 		arg(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1),
@@ -366,7 +368,8 @@ static void dial_start(struct link *l, uint64_t now)
 {
 	struct peers *p = l->peers;
 	struct dial *d = mem_zalloc(sizeof(*d));
-	grpc_metadata self = { .key = rpc_slice_static(PEERS_MEMBER_KEY), .value = rpc_slice_static(p->self_text) };
+	grpc_metadata self[2] = { { .key = rpc_slice_static(PEERS_MEMBER_KEY), .value = rpc_slice_static(p->self_text) },
+				  { .key = rpc_slice_static(PEERS_URLS_KEY) } };
 	grpc_op begin[2] = { { .op = GRPC_OP_SEND_INITIAL_METADATA }, { .op = GRPC_OP_RECV_INITIAL_METADATA } };
 	grpc_op end = { .op = GRPC_OP_RECV_STATUS_ON_CLIENT };
 	l->dial = d;
@@ -379,14 +382,18 @@ static void dial_start(struct link *l, uint64_t now)
 	d->sent.fn = on_sent;
 	d->closed.fn = on_closed;
 	d->details = grpc_empty_slice();
+	pthread_mutex_lock(&p->mu);
+	d->urls = rpc_slice_copy(buf_view(&p->self_urls));
+	pthread_mutex_unlock(&p->mu);
+	self[1].value = d->urls;
 	grpc_metadata_array_init(&d->initial);
 	grpc_metadata_array_init(&d->trailing);
-	d->channel = channel_new(p, &l->targets[l->target]);
+	d->channel = link_channel(p, &l->targets[l->target]);
 	d->call = grpc_channel_create_call(d->channel, NULL, GRPC_PROPAGATE_DEFAULTS, p->cq, rpc_slice_static(PEERS_METHOD), NULL,
 					   gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
 	ASSERT(d->call);
-	begin[0].data.send_initial_metadata.count = 1;
-	begin[0].data.send_initial_metadata.metadata = &self;
+	begin[0].data.send_initial_metadata.count = 2;
+	begin[0].data.send_initial_metadata.metadata = self;
 	begin[1].data.recv_initial_metadata.recv_initial_metadata = &d->initial;
 	end.data.recv_status_on_client.trailing_metadata = &d->trailing;
 	end.data.recv_status_on_client.status = &d->status;
@@ -396,6 +403,35 @@ static void dial_start(struct link *l, uint64_t now)
 }
 
 /* ---- all links ---- */
+
+static void remove_guest_locked(struct link *l)
+{
+	list_remove(&l->node);
+	list_push_back(&l->peers->removed, &l->node);
+	l->open = l->ready = false;
+	l->peers->links_len--;
+}
+
+/* Guests whose time is over; of the others the first is noted. */
+static void see_guests_off(struct peers *p, uint64_t now)
+{
+	bool wake = false;
+	pthread_mutex_lock(&p->mu);
+	LIST_FOR_EACH_SAFE(n, tmp, &p->links) {
+		struct link *l = CONTAINER_OF(n, struct link, node);
+		if (!l->leave_ms)
+			continue;
+		if (l->leave_ms <= now) {
+			remove_guest_locked(l);
+			wake = true;
+		} else if (l->leave_ms < p->next_due_ms) {
+			p->next_due_ms = l->leave_ms;
+		}
+	}
+	pthread_mutex_unlock(&p->mu);
+	if (wake)
+		peers_wake(p);
+}
 
 /* Who waits since its round failed dials again; who is new dials for the first time. */
 static void dial_if_due(struct link *l, uint64_t now)
@@ -442,6 +478,7 @@ void links_run(struct peers *p)
 	size_t len;
 	uint64_t now = peers_now_ms();
 	bury_removed(p);
+	see_guests_off(p, now);
 	len = copy_links(p, links);
 	for (size_t i = 0; i < len; i++) {
 		dial_if_due(links[i], now);
@@ -460,6 +497,7 @@ uint64_t links_tick(struct peers *p)
 	if (now < p->next_due_ms)
 		return p->next_due_ms - now;
 	p->next_due_ms = UINT64_MAX;
+	see_guests_off(p, now);
 	len = copy_links(p, links);
 	for (size_t i = 0; i < len; i++)
 		dial_if_due(links[i], now);
@@ -479,21 +517,84 @@ static struct link *find(struct peers *p, member_id member)
 	return NULL;
 }
 
+#define GUEST_URLS_MAX 8
+
+/* "a,b,c" in pieces; text is changed. */
+static size_t split_urls(char *text, const char *ret[GUEST_URLS_MAX])
+{
+	size_t len = 0;
+	char *save = NULL;
+	for (char *url = strtok_r(text, ",", &save); url && len < GUEST_URLS_MAX; url = strtok_r(NULL, ",", &save))
+		ret[len++] = url;
+	return len;
+}
+
+/* A stranger that says where it lives. */
+static void add_guest(struct peers *p, member_id member, struct slice urls)
+{
+	const char *at[GUEST_URLS_MAX];
+	struct peer_address address = { .id = member, .urls = at };
+	char text[1024];
+	struct link *l;
+	size_t guests = 0;
+	if (member == p->self || urls.len == 0 || urls.len >= sizeof(text))
+		return;
+	memcpy(text, urls.ptr, urls.len);
+	text[urls.len] = '\0';
+	address.urls_len = split_urls(text, at);
+	l = link_new(p, &address);
+	l->guest = l->in_open = true;
+	pthread_mutex_lock(&p->mu);
+	LIST_FOR_EACH(n, &p->links)
+		guests += CONTAINER_OF(n, struct link, node)->guest;
+	if (p->stopping || guests >= PEERS_GUESTS || p->links_len >= PEERS_MAX || l->targets_len == 0) {
+		pthread_mutex_unlock(&p->mu);
+		link_free(l);
+		return;
+	}
+	list_push_back(&p->links, &l->node);
+	p->links_len++;
+	pthread_mutex_unlock(&p->mu);
+	log_info("a peer that is not known here has connected", LOG_ID("member", member), LOG_SLICE("addresses", urls));
+}
+
 /* Who has just reached us can be reached, most likely. */
-void link_stream_in_opened(struct peers *p, member_id member)
+void link_stream_in_opened(struct peers *p, member_id member, struct slice urls)
 {
 	struct link *l = find(p, member);
 	if (!l)
+		add_guest(p, member, urls);
+	l = l ? l : find(p, member);
+	if (!l)
 		return;
+	pthread_mutex_lock(&p->mu);
+	l->in_open = true;
+	pthread_mutex_unlock(&p->mu);
 	l->had_in = true;
 	if (!l->dial)
 		link_wait(l, peers_now_ms(), 0);
+}
+
+/* The guest goes with its stream. */
+static bool dismiss_guest(struct link *l)
+{
+	struct peers *p = l->peers;
+	bool guest;
+	pthread_mutex_lock(&p->mu);
+	l->in_open = false;
+	guest = l->guest;
+	if (guest)
+		remove_guest_locked(l);
+	pthread_mutex_unlock(&p->mu);
+	if (guest)
+		peers_wake(p);
+	return guest;
 }
 
 /* When our own stream is open or being dialled, its fate decides. */
 void link_stream_in_broke(struct peers *p, member_id member)
 {
 	struct link *l = find(p, member);
-	if (l && !l->dial && l->refused && l->had_in)
+	if (l && !dismiss_guest(l) && !l->dial && l->refused && l->had_in)
 		tell_lost(l);
 }

@@ -234,6 +234,8 @@ void peers_free(struct peers *p)
 	grpc_call_unref(p->wake_call);
 	grpc_channel_destroy(p->wake_channel);
 	grpc_channel_credentials_release(p->channel_creds);
+	buf_free(&p->self_urls);
+	buf_free(&p->info);
 	rpc_queue_free(p->own_queue);
 	pthread_cond_destroy(&p->clock_wake);
 	pthread_mutex_destroy(&p->work);
@@ -271,6 +273,17 @@ static void remove_locked(struct peers *p, struct link *l)
 	p->links_len--;
 }
 
+/* While the peer has its stream open to here, there is somebody to say farewell to. */
+static void let_go_locked(struct peers *p, struct link *l)
+{
+	if (!l->in_open) {
+		remove_locked(p, l);
+		return;
+	}
+	l->guest = true;
+	l->leave_ms = peers_now_ms() + PEERS_FAREWELL_MS;
+}
+
 /* A peer that moved gets a new link, and what waited for it goes there. */
 static void set_one_locked(struct peers *p, const struct peer_address *address)
 {
@@ -281,15 +294,33 @@ static void set_one_locked(struct peers *p, const struct peer_address *address)
 	}
 	l = link_new(p, address);
 	if (old && link_same_targets(old, l)) {
+		old->guest = false;
+		old->leave_ms = 0;
 		link_free(l);
 		return;
 	}
 	if (old) {
+		l->in_open = old->in_open;
 		outbox_move(&l->outbox, &old->outbox);
 		remove_locked(p, old);
 	}
 	list_push_back(&p->links, &l->node);
 	p->links_len++;
+}
+
+static void set_self_locked(struct peers *p, const struct peer_address *self)
+{
+	buf_clear(&p->self_urls);
+	for (size_t i = 0; i < self->urls_len; i++)
+		buf_printf(&p->self_urls, "%s%s", i ? "," : "", self->urls[i]);
+}
+
+void peers_set_info(struct peers *p, struct slice info)
+{
+	pthread_mutex_lock(&p->mu);
+	buf_clear(&p->info);
+	buf_append_slice(&p->info, info);
+	pthread_mutex_unlock(&p->mu);
 }
 
 void peers_set(struct peers *p, const struct peer_address *list, size_t len)
@@ -300,12 +331,14 @@ void peers_set(struct peers *p, const struct peer_address *list, size_t len)
 	if (!stopping) {
 		LIST_FOR_EACH_SAFE(n, tmp, &p->links) {
 			struct link *l = CONTAINER_OF(n, struct link, node);
-			if (!listed(list, len, l->id))
-				remove_locked(p, l);
+			if (!listed(list, len, l->id) && !l->guest)
+				let_go_locked(p, l);
 		}
 		for (size_t i = 0; i < len; i++) {
 			if (list[i].id != p->self)
 				set_one_locked(p, &list[i]);
+			else
+				set_self_locked(p, &list[i]);
 		}
 	}
 	pthread_mutex_unlock(&p->mu);

@@ -14,6 +14,7 @@
 
 struct peers;
 
+#define PEERS_GUESTS 8
 #define PEERS_MAX 32 /* links; above it peers_set leaves the rest out and logs it */
 
 struct tls_context;
@@ -40,11 +41,17 @@ void peers_use_tls(struct peers *p, struct tls_context *tls);
 /* Listens for peers on these URLs; once. ERR_IO with em: which address and why. */
 enum err peers_listen(struct peers *p, const char *const *urls, size_t len, struct errmsg *em);
 uint16_t peers_port(const struct peers *p, size_t i); /* as acceptor_port: for tests that listen on port 0 */
-/* Replaces the set of peers to talk to (self is ignored). Any thread. */
+/* Replaces the set of peers to talk to. Self is no peer, but its addresses are told to whoever is dialled. A peer that is not in the set, but has a
+ * stream open to here and has told its addresses (or was in the set before) is talked to for as long as that stream lives: it may be a leader that this replica has yet
+ * to hear of, or one that was removed and wants to be told. At most PEERS_GUESTS of them. Any thread. */
 void peers_set(struct peers *p, const struct peer_address *list, size_t len);
 /* Any thread. Takes bytes (at most 16 MiB). Never blocks. bulk: queued behind all others and bounded to few. Unknown peers and a stopped p are
  * fine: the message is dropped. */
 void peers_send(struct peers *p, member_id to, struct buf *bytes, bool bulk);
+/* What peers_ask_info gets from here: a packed internal.CellInfo; copied. Any thread. */
+void peers_set_info(struct peers *p, struct slice info);
+/* Asks the replica at that URL (tls: for https, or NULL). Blocks; any thread. ERR_CLOSED: it cannot be reached, or has nothing to tell; em says why. */
+enum err peers_ask_info(const char *url, struct tls_context *tls, uint64_t timeout_ms, struct buf *ret, struct errmsg *em);
 void peers_stop(struct peers *p); /* closes all, joins its threads; no callback comes after it. Not from a callback */
 bool peers_left_behind(const struct peers *p); /* after peers_stop: gRPC has not let go of everything, the queue must be left behind as well */
 void peers_free(struct peers *p); /* stops it first; NULL is fine; nobody else may use p any more */

@@ -44,9 +44,10 @@ struct refusal {
 	struct rpc_tag tag;
 	grpc_call *call;
 	int cancelled;
+	grpc_byte_buffer *message; /* NULL: none */
 };
 
-/* ---- calls that are not served ---- */
+/* ---- calls that are answered at once ---- */
 
 static void on_refused(struct rpc_tag *tag, bool ok)
 {
@@ -56,6 +57,8 @@ static void on_refused(struct rpc_tag *tag, bool ok)
 	peers_enter(p);
 	p->ops--;
 	grpc_call_unref(r->call);
+	if (r->message)
+		grpc_byte_buffer_destroy(r->message);
 	free(r);
 	peers_leave(p);
 }
@@ -73,6 +76,32 @@ static void refuse(struct peers *p, grpc_call *call, grpc_status_code status, co
 	r->tag.fn = on_refused;
 	p->ops++;
 	rpc_start(call, ops, 3, &r->tag);
+}
+
+/* What a replica that joins wants to know. Its request has nothing in it, and is not read. */
+static void tell_info(struct peers *p, grpc_call *call)
+{
+	struct refusal *r;
+	grpc_op ops[4] = { { .op = GRPC_OP_SEND_INITIAL_METADATA }, { .op = GRPC_OP_SEND_MESSAGE }, { .op = GRPC_OP_SEND_STATUS_FROM_SERVER },
+			   { .op = GRPC_OP_RECV_CLOSE_ON_SERVER } };
+	struct buf info;
+	pthread_mutex_lock(&p->mu);
+	info = buf_copy_of(buf_view(&p->info));
+	pthread_mutex_unlock(&p->mu);
+	if (!info.len) {
+		refuse(p, call, GRPC_STATUS_UNAVAILABLE, "not ready yet");
+		return;
+	}
+	r = mem_zalloc(sizeof(*r));
+	r->peers = p;
+	r->call = call;
+	r->tag.fn = on_refused;
+	r->message = rpc_message_take(&info);
+	ops[1].data.send_message.send_message = r->message;
+	ops[2].data.send_status_from_server.status = GRPC_STATUS_OK;
+	ops[3].data.recv_close_on_server.cancelled = &r->cancelled;
+	p->ops++;
+	rpc_start(call, ops, 4, &r->tag);
 }
 
 /* ---- streams ---- */
@@ -185,7 +214,7 @@ bool peers_in_has(const struct peers *p, member_id member)
 	return find(p, member) != NULL;
 }
 
-static void stream_new(struct peers *p, grpc_call *call, member_id member)
+static void stream_new(struct peers *p, grpc_call *call, member_id member, struct slice urls)
 {
 	struct in_stream *s = mem_zalloc(sizeof(*s)), *old = find(p, member);
 	grpc_metadata self = { .key = rpc_slice_static(PEERS_MEMBER_KEY), .value = rpc_slice_static(p->self_text) };
@@ -208,7 +237,7 @@ static void stream_new(struct peers *p, grpc_call *call, member_id member)
 	stream_op(s, &greet, &s->greeted);
 	stream_op(s, &end, &s->closed);
 	receive(s);
-	link_stream_in_opened(p, member);
+	link_stream_in_opened(p, member, urls);
 }
 
 /* ---- calls that come in ---- */
@@ -247,16 +276,19 @@ static void request_arm(struct in_request *r)
 
 static void serve(struct peers *p, struct in_request *r)
 {
-	struct slice text;
+	struct slice text, urls = { .ptr = NULL };
 	member_id member;
-	if (!slice_eq(rpc_view(&r->details.method), slice_of_str(PEERS_METHOD)))
+	rpc_metadata_find(&r->metadata, PEERS_URLS_KEY, &urls);
+	if (slice_eq(rpc_view(&r->details.method), slice_of_str(PEERS_INFO_METHOD)))
+		tell_info(p, r->call);
+	else if (!slice_eq(rpc_view(&r->details.method), slice_of_str(PEERS_METHOD)))
 		refuse(p, r->call, GRPC_STATUS_UNIMPLEMENTED, "no such method for peers");
 	else if (!rpc_metadata_find(&r->metadata, PEERS_MEMBER_KEY, &text) || !parse_member(text, &member))
 		refuse(p, r->call, GRPC_STATUS_INVALID_ARGUMENT, "a peer must name itself");
 	else if (p->streams_in_len >= STREAMS_MAX)
 		refuse(p, r->call, GRPC_STATUS_RESOURCE_EXHAUSTED, "too many streams of peers");
 	else
-		stream_new(p, r->call, member);
+		stream_new(p, r->call, member, urls);
 	request_clear(r);
 	request_arm(r);
 }

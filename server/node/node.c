@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "core/member/member.h"
 #include "internal.h"
 #include "log/log.h"
 
@@ -101,7 +102,7 @@ static const char *fatal_reason(enum core_fatal f)
 	case CORE_FATAL_DATA_DIR:
 		return "the cell knows this member by another data directory: its disk was wiped or exchanged; remove the member and add it anew";
 	case CORE_FATAL_REMOVED:
-		return "this member was removed from the cell";
+		return "this member was removed from the cell: its data directory is of no more use";
 	case CORE_FATAL_CELL:
 		return "the peers belong to another cell: check --initial-cluster and --initial-cluster-token";
 	case CORE_FATAL_CORRUPT:
@@ -136,6 +137,15 @@ static void carry_out(struct node *n, struct core_update *up)
 	core_update_release(up);
 }
 
+static size_t voters(const struct state *st)
+{
+	struct tree_cursor c;
+	size_t len = 0;
+	for (struct tree_record *r = tree_first(&c, &st->members); r; r = tree_next(&c))
+		len += member_counts((const struct member_record *)(void *)r);
+	return len;
+}
+
 static void publish_status(struct node *n)
 {
 	struct core_status s;
@@ -144,7 +154,7 @@ static void publish_status(struct node *n)
 	if (n->status.role != s.role || n->status.leader != s.leader)
 		pthread_cond_broadcast(&n->status_changed);
 	n->status = s;
-	n->alone = core_state(n->core)->members.len < 2;
+	n->alone = voters(core_state(n->core)) < 2;
 	pthread_mutex_unlock(&n->status_mu);
 }
 

@@ -28,6 +28,7 @@ CHECK(check_node_delete);
 CHECK(check_node_list);
 
 /* What is worth a line in the log once it is done. */
+void note_member_change(const struct service_call *c, struct slice request, struct slice reply);
 void note_locks_break(const struct service_call *c, struct slice request, struct slice reply);
 
 /* The request as its own type: unpacked by the method's descriptor, so it is that. */

@@ -53,8 +53,13 @@ static const struct handler handlers[METHOD_COUNT] = {
 	[METHOD_AUTH_ROLE_GRANT_PERMISSION] = { &unary_class, NULL },
 	[METHOD_AUTH_ROLE_REVOKE_PERMISSION] = { &unary_class, NULL },
 
+	[METHOD_CLUSTER_MEMBER_ADD] = { &unary_class, NULL, note_member_change },
+	[METHOD_CLUSTER_MEMBER_REMOVE] = { &unary_class, NULL, note_member_change },
+	[METHOD_CLUSTER_MEMBER_UPDATE] = { &unary_class, NULL, note_member_change },
 	[METHOD_CLUSTER_MEMBER_LIST] = { &unary_class, NULL },
+	[METHOD_CLUSTER_MEMBER_PROMOTE] = { &unary_class, NULL, note_member_change },
 	[METHOD_MAINTENANCE_STATUS] = { &unary_class, NULL },
+	[METHOD_MAINTENANCE_MOVE_LEADER] = { &unary_class, NULL },
 
 	[METHOD_ELECTION_CAMPAIGN] = { &unary_class, check_campaign },
 	[METHOD_ELECTION_PROCLAIM] = { &unary_class, check_proclaim },

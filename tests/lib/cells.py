@@ -113,6 +113,9 @@ def stubs(build=None):
         for folder in {p.parent.name for p in protos}:
             (out / folder / "__init__.py").touch()
         stamp.touch()
+    for d in out.iterdir():  # packages of their own, or one of that name that is installed would go before them
+        if d.is_dir():
+            (d / "__init__.py").touch()
     if str(out) not in sys.path:
         sys.path.insert(0, str(out))
 

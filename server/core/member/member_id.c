@@ -73,3 +73,15 @@ uint64_t member_derive_cell_id(const member_id *ids, size_t len)
 	buf_free(&b);
 	return id;
 }
+
+/* etcd puts the time behind an empty token: decimal seconds. */
+member_id member_derive_added_id(const char *const *peer_urls, size_t len, uint64_t unix_s)
+{
+	char text[24], *at = &text[sizeof(text) - 1];
+
+	*at = '\0';
+	do
+		*--at = (char)('0' + unix_s % 10);
+	while ((unix_s /= 10) > 0);
+	return member_derive_id(peer_urls, len, at);
+}

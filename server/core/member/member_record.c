@@ -18,6 +18,7 @@ enum { /* of internal.MemberRecord */
 	FIELD_CLIENT_URLS = 4,
 	FIELD_LEARNER = 5,
 	FIELD_DATA_DIR_ID = 6,
+	FIELD_JOINING = 7,
 };
 
 static const struct member_record *record_of(const struct tree_record *r)
@@ -107,6 +108,16 @@ void member_record_set_client_urls(struct member_record *r, struct url_list clie
 	free_urls(old, old_len);
 }
 
+void member_record_set_peer_urls(struct member_record *r, struct url_list peers)
+{
+	char **old = r->peer_urls;
+	size_t old_len = r->peer_urls_len;
+
+	r->peer_urls = copy_urls(peers);
+	r->peer_urls_len = peers.len;
+	free_urls(old, old_len);
+}
+
 static struct slice member_record_key(const struct tree_record *r)
 {
 	return slice_of(record_of(r)->key, sizeof(record_of(r)->key));
@@ -119,6 +130,7 @@ static struct tree_record *member_record_clone(const struct tree_record *r)
 						       url_list_of(m->client_urls, m->client_urls_len));
 
 	copy->learner = m->learner;
+	copy->joining = m->joining;
 	copy->data_dir_id = m->data_dir_id;
 	return &copy->base;
 }
@@ -145,6 +157,7 @@ static void member_record_encode(const struct tree_record *r, struct buf *out)
 		pbw_bytes_always(out, FIELD_CLIENT_URLS, slice_of_str(m->client_urls[i]));
 	pbw_u64(out, FIELD_LEARNER, m->learner);
 	pbw_fixed64(out, FIELD_DATA_DIR_ID, m->data_dir_id);
+	pbw_u64(out, FIELD_JOINING, m->joining);
 }
 
 static uint64_t member_record_hash(const struct tree_record *r)
@@ -175,10 +188,11 @@ static struct member_record *from_message(const Holdfast__Internal__MemberRecord
 	struct url_list clients = url_list_of(pb->client_urls, pb->n_client_urls);
 	struct member_record *r;
 
-	if (pb->id == 0 || !member_name_fits(pb->name) || !member_urls_fit(peers) || !member_urls_fit(clients))
+	if (pb->id == 0 || (pb->learner && pb->joining) || !member_name_fits(pb->name) || !member_urls_fit(peers) || !member_urls_fit(clients))
 		return NULL;
 	r = member_record_new(pb->id, pb->name, peers, clients);
 	r->learner = pb->learner;
+	r->joining = pb->joining;
 	r->data_dir_id = pb->data_dir_id;
 	return r;
 }

@@ -16,6 +16,9 @@ void member_sort_urls(const char **urls, size_t len);
 struct member_record *member_record_new(member_id id, const char *name, struct url_list peers, struct url_list clients);
 void member_record_set_name(struct member_record *r, const char *name);
 void member_record_set_client_urls(struct member_record *r, struct url_list clients);
+void member_record_set_peer_urls(struct member_record *r, struct url_list peers); /* in the order given */
+
+struct removed_record *removed_record_new(member_id id, uint64_t index); /* one reference */
 
 /* Whether they keep within the bounds of member.h. */
 bool member_name_fits(const char *name);

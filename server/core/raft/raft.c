@@ -63,6 +63,9 @@ void raft_set_members(struct raft *r, const struct raft_member *members, size_t 
 	struct raft_member old_members[RAFT_MEMBERS_MAX];
 	size_t old_len = r->members_len;
 	ASSERT(len <= RAFT_MEMBERS_MAX);
+	/* Who is removed hears so, if it can be: it gets the entry and that it is committed. */
+	if (r->role == RAFT_LEADER)
+		send_appends(r, true);
 	memcpy(old, r->progress, sizeof(old));
 	memcpy(old_members, r->members, sizeof(old_members));
 	r->members_len = len;
@@ -421,7 +424,7 @@ member_id raft_transferee(const struct raft *r)
 enum err raft_propose(struct raft *r, enum raft_entry_kind kind, struct slice data, raft_index *ret_index)
 {
 	struct entry_id id = { r->log.last.index + 1, r->term };
-	if (r->role != RAFT_LEADER || (kind == RAFT_ENTRY_COMMAND && r->transfer_to))
+	if (r->role != RAFT_LEADER || (kind != RAFT_ENTRY_NOOP && r->transfer_to))
 		return ERR_NOT_LEADER;
 	if (kind == RAFT_ENTRY_COMMAND && r->uncommitted_bytes && r->uncommitted_bytes + data.len > r->config.max_uncommitted_bytes)
 		return ERR_TOO_MANY_REQUESTS;

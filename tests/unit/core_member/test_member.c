@@ -233,7 +233,7 @@ START_TEST(member__record_is_never_taken_for_another)
 			b.ptr[i] ^= (uint8_t)(1u << bit);
 		}
 	}
-	buf_append(&b, "\x38\x01", 2); /* field 7: not known */
+	buf_append(&b, "\x40\x01", 2); /* field 8: not known */
 	ck_assert_int_eq(member_record_type.decode(buf_view(&b), &r), ERR_CORRUPT);
 	buf_free(&b);
 	state_deinit(&st);

@@ -492,6 +492,73 @@ END_TEST
 
 /* ---- the set ---- */
 
+static size_t links_len(struct replica *r)
+{
+	size_t len;
+	pthread_mutex_lock(&r->peers->mu);
+	len = r->peers->links_len;
+	pthread_mutex_unlock(&r->peers->mu);
+	return len;
+}
+
+START_TEST(peers__stranger_that_says_where_it_lives_is_answered)
+{
+	struct replica a, b;
+	char urls[2][64];
+	const char *url[2] = { urls[0], urls[1] };
+	struct peer_address list[2] = { { 1, &url[0], 1 }, { 2, &url[1], 1 } };
+	snprintf(urls[0], sizeof(urls[0]), "http://127.0.0.1:%u", replica_open(&a, 1, 0));
+	snprintf(urls[1], sizeof(urls[1]), "http://127.0.0.1:%u", replica_open(&b, 2, 0));
+	peers_set(a.peers, list, 2); /* b knows nobody */
+	ck_assert(reaches(&a, 2, &b, 2000));
+	ck_assert(reaches(&b, 1, &a, 2000));
+	ck_assert_uint_eq(links_len(&b), 1);
+	peers_set(b.peers, list, 1); /* as a member it stays without that stream */
+	peers_set(a.peers, list, 1);
+	ck_assert(TEST_WAIT(5000, links_len(&a) == 0)); /* it has stayed for a moment, as a guest */
+	ck_assert_uint_eq(links_len(&b), 1);
+	replica_close(&a);
+	replica_close(&b);
+}
+END_TEST
+
+START_TEST(peers__stranger_is_forgotten_with_its_stream)
+{
+	struct replica a, b;
+	char urls[2][64];
+	const char *url[2] = { urls[0], urls[1] };
+	struct peer_address list[2] = { { 1, &url[0], 1 }, { 2, &url[1], 1 } };
+	snprintf(urls[0], sizeof(urls[0]), "http://127.0.0.1:%u", replica_open(&a, 1, 0));
+	snprintf(urls[1], sizeof(urls[1]), "http://127.0.0.1:%u", replica_open(&b, 2, 0));
+	peers_set(a.peers, list, 2);
+	ck_assert(reaches(&a, 2, &b, 2000));
+	ck_assert(TEST_WAIT(2000, links_len(&b) == 1));
+	replica_close(&a);
+	ck_assert(TEST_WAIT(2000, links_len(&b) == 0));
+	ck_assert_uint_le(lost(&b), 1);
+	replica_close(&b);
+}
+END_TEST
+
+START_TEST(peers__who_joins_is_told_of_the_cell)
+{
+	struct replica a;
+	struct buf got = { .ptr = NULL };
+	struct errmsg em = { .text = "" };
+	char url[64];
+	snprintf(url, sizeof(url), "http://127.0.0.1:%u", replica_open(&a, 1, 0));
+	ck_assert_int_eq(peers_ask_info(url, NULL, 2000, &got, &em), ERR_CLOSED); /* it does not know yet */
+	ck_assert_ptr_nonnull(strstr(em.text, "not ready yet"));
+	peers_set_info(a.peers, slice_of_str("who we are"));
+	ck_assert_int_eq(peers_ask_info(url, NULL, 2000, &got, &em), ERR_OK);
+	ck_assert(slice_eq(buf_view(&got), slice_of_str("who we are")));
+	replica_close(&a);
+	ck_assert_int_eq(peers_ask_info(url, NULL, 500, &got, &em), ERR_CLOSED);
+	ck_assert_ptr_nonnull(strstr(em.text, url));
+	buf_free(&got);
+}
+END_TEST
+
 START_TEST(peers__set_leaves_the_unchanged_alone)
 {
 	struct pair p;
@@ -513,7 +580,7 @@ START_TEST(peers__set_leaves_the_unchanged_alone)
 	settle(&p.b);
 	send_number(&p.a, 2, 1, 10);
 	test_sleep_ms(100);
-	ck_assert_uint_eq(received(&p.b), 0);
+	ck_assert_uint_eq(received(&p.b), 1); /* its own stream is still open: it is talked to as a guest */
 	peers_set(p.a.peers, list, 2); /* and comes back */
 	ck_assert(reaches(&p.a, 2, &p.b, 1000));
 	pair_close(&p);
@@ -759,6 +826,9 @@ static Suite *suite(void)
 	tcase_add_test(c, peers__slow_reader_is_not_lost);
 	tcase_add_loop_test(c, peers__unreachable_peer_takes_no_memory, 0, 4);
 	tcase_add_test(c, peers__peer_that_does_not_read_takes_bounded_memory);
+	tcase_add_test(c, peers__stranger_that_says_where_it_lives_is_answered);
+	tcase_add_test(c, peers__stranger_is_forgotten_with_its_stream);
+	tcase_add_test(c, peers__who_joins_is_told_of_the_cell);
 	tcase_add_test(c, peers__set_leaves_the_unchanged_alone);
 	tcase_add_test(c, peers__peer_may_move);
 	tcase_add_test(c, peers__urls_are_tried_in_turn);
