@@ -11,7 +11,7 @@
 static const char *const prefixes[] = { "HOLDFAST_", "ETCD_" }; /* the first goes before */
 
 /* Variables of ours that are no flags: of holdfastctl, of what it starts, and of the scripts. */
-static const char *const others[] = { "LOCK", "TOKEN", "LEASE", "ENDPOINTS", "CELL", "CELL_PORT", "FLAGS", "SERVER", "TEST_" };
+static const char *const others[] = { "LOCK", "TOKEN", "LEASE", "ENDPOINTS", "CACERT", "CERT", "KEY", "CELL", "CELL_PORT", "FLAGS", "SERVER", "TEST_" };
 
 static bool is_of_flag(const char *name, size_t len, const char *flag)
 {

@@ -178,7 +178,7 @@ class Eye:
     def __init__(self, replica, timeout=10):
         self.timeout = timeout
         # Of a cell: of its first replica.
-        self.channel = grpc.insecure_channel(getattr(replica, "replicas", [replica])[0].endpoint, OPTIONS)
+        self.channel = getattr(replica, "replicas", [replica])[0].channel(OPTIONS)
         self.kv = rpc_pb2_grpc.KVStub(self.channel)
         self.watch = rpc_pb2_grpc.WatchStub(self.channel)
         self.lease = rpc_pb2_grpc.LeaseStub(self.channel)
@@ -269,7 +269,7 @@ def error_of(f, *args, **kwargs):
 
 
 def metric(replica, name):
-    status, text = cells.http(replica.url + "/metrics")
+    status, text = cells.http(replica.url + "/metrics", context=replica.tls_context())
     assert status == 200, text
     found = re.search(rf"^{name} (\S+)$", text, re.M)
     assert found, f"no metric {name}"

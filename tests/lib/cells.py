@@ -85,7 +85,7 @@ def wait_for(what, probe, timeout=20.0, step=0.02):
         time.sleep(step)
 
 
-def http(url, body=None, timeout=5.0, headers=None):
+def http(url, body=None, timeout=5.0, headers=None, context=None):
     """(status, text) of a GET, or of a POST when there is a body (bytes, str or something that JSON can say)."""
     if body is not None and not isinstance(body, (bytes, str)):
         body = json.dumps(body)
@@ -93,7 +93,7 @@ def http(url, body=None, timeout=5.0, headers=None):
         body = body.encode()
     request = urllib.request.Request(url, data=body, headers=headers or {})
     try:
-        with urllib.request.urlopen(request, timeout=timeout) as r:
+        with urllib.request.urlopen(request, timeout=timeout, context=context) as r:
             return r.status, r.read().decode()
     except urllib.error.HTTPError as e:
         return e.code, e.read().decode()
@@ -130,11 +130,24 @@ class Replica:
         self.client_port = free_port()
         self.peer_port = free_port()
         self.endpoint = f"{host}:{self.client_port}"
-        self.url = f"http://{self.endpoint}"
-        self.peer_url = f"http://{host}:{self.peer_port}"
+        self.tls = getattr(cell, "tls", None)
+        scheme = "https" if self.tls else "http"
+        self.url = f"{scheme}://{self.endpoint}"
+        self.peer_url = f"{scheme}://{host}:{self.peer_port}"
+        self.flags = []  # its own, behind those of the cell
         self.data_dir = cell.dir / self.name
         self.log_path = cell.dir / f"{self.name}.log"
+        self.health_url = None  # where it is served when not at `url`
         self.process = None
+
+    def channel(self, options=()):
+        import grpc
+        if not self.tls:
+            return grpc.insecure_channel(self.endpoint, options)
+        return grpc.secure_channel(self.endpoint, self.tls.channel_credentials(), options)
+
+    def tls_context(self):
+        return self.tls.context(self.tls.user) if self.tls else None
 
     def start(self):
         assert self.process is None or self.process.poll() is not None, f"{self.name} runs already"
@@ -143,16 +156,16 @@ class Replica:
             self.process = spawn([
                 *self.inside, self.cell.server, "--name", self.name, "--data-dir", self.data_dir,
                 "--listen-client-urls", self.url, "--advertise-client-urls", self.url,
-                "--listen-peer-urls", f"http://{self.host}:{self.peer_port}", "--initial-advertise-peer-urls", self.peer_url,
+                "--listen-peer-urls", f"{'https' if self.tls else 'http'}://{self.host}:{self.peer_port}", "--initial-advertise-peer-urls", self.peer_url,
                 "--initial-cluster", cluster, "--initial-cluster-token", self.cell.token,
-                "--initial-cluster-state", "new", *self.cell.flags], stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+                "--initial-cluster-state", "new", *self.cell.flags, *self.flags], stdout=log, stderr=log, stdin=subprocess.DEVNULL)
 
     def running(self):
         return self.process is not None and self.process.poll() is None
 
     def healthy(self):
         try:
-            status, text = http(self.url + "/health", timeout=1)
+            status, text = http(self.health_url or self.url + "/health", timeout=1, context=self.tls_context())
         except (OSError, urllib.error.URLError):
             return False
         return status == 200 and '"true"' in text
@@ -184,11 +197,12 @@ class Replica:
 
 
 class Cell:
-    """A cell of `size` replicas of `server`, which may be any binary that takes etcd's flags."""
+    """A cell of `size` replicas of `server`, which may be any binary that takes etcd's flags. tls: a pki.Pki with a user; URLs are https:// then."""
 
-    def __init__(self, server, size=1, flags=(), start=True, token="test-cell", relays=False):
+    def __init__(self, server, size=1, flags=(), start=True, token="test-cell", relays=False, tls=None):
         self.server = str(server)
         self.token = token
+        self.tls = tls
         self.flags = list(flags)
         self._dir = tempfile.TemporaryDirectory(prefix="holdfast-cell-")
         self.dir = pathlib.Path(self._dir.name)
@@ -240,7 +254,7 @@ class Cell:
         def probe():
             for r in self.running():
                 try:
-                    with grpc.insecure_channel(r.endpoint) as ch:
+                    with r.channel() as ch:
                         s = rpc_pb2_grpc.MaintenanceStub(ch).Status(rpc_pb2.StatusRequest(), timeout=1)
                     if s.leader and s.leader == s.header.member_id:
                         return r

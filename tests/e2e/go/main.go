@@ -4,6 +4,8 @@ package main
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"io/ioutil"
 	"os"
@@ -63,11 +65,26 @@ func number(s string) int64 {
 	return n
 }
 
+// security is as the environment says; nil for plain connections.
+func security() *tls.Config {
+	file := os.Getenv("TEST_TLS_CA")
+	if file == "" {
+		return nil
+	}
+	ca, err := ioutil.ReadFile(file)
+	must(err)
+	cert, err := tls.LoadX509KeyPair(os.Getenv("TEST_TLS_CERT"), os.Getenv("TEST_TLS_KEY"))
+	must(err)
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(ca)
+	return &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{cert}}
+}
+
 func main() {
 	quiet := zap.NewProductionConfig()
 	quiet.Level = zap.NewAtomicLevelAt(zap.FatalLevel)
 	grpclog.SetLoggerV2(grpclog.NewLoggerV2(ioutil.Discard, ioutil.Discard, ioutil.Discard))
-	c, err := clientv3.New(clientv3.Config{Endpoints: strings.Split(os.Args[1], ","), DialTimeout: 5 * time.Second, LogConfig: &quiet})
+	c, err := clientv3.New(clientv3.Config{Endpoints: strings.Split(os.Args[1], ","), DialTimeout: 5 * time.Second, TLS: security(), LogConfig: &quiet})
 	must(err)
 	defer c.Close()
 	stories[os.Args[2]](c, os.Args[3:])

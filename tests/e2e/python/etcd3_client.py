@@ -1,4 +1,5 @@
 """A client by Debian's python3-etcd3, unchanged: `etcd3_client.py PORT STORY [ARGUMENT]...`. Says what happens, a line each; ends with status 0."""
+import os
 import queue
 import sys
 import time
@@ -150,5 +151,6 @@ def renew(client, ttl):
 
 
 if __name__ == "__main__":
-    globals()[sys.argv[2]](etcd3.client(host="127.0.0.1", port=int(sys.argv[1]), timeout=20), *sys.argv[3:])
+    files = {name: os.environ.get(variable) for name, variable in (("ca_cert", "TEST_TLS_CA"), ("cert_cert", "TEST_TLS_CERT"), ("cert_key", "TEST_TLS_KEY"))}
+    globals()[sys.argv[2]](etcd3.client(host="127.0.0.1", port=int(sys.argv[1]), timeout=20, **files), *sys.argv[3:])
     say("end")
