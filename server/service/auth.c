@@ -247,8 +247,6 @@ static enum err take_request(struct auth_call *a, struct slice bytes, const char
 		return has_zero_byte(buf_view(&a->name)) ? ERR_AUTH_FAILED : ERR_OK;
 	if (has_zero_byte(buf_view(&a->name)))
 		return ERR_AUTH_INVALID_MANAGEMENT;
-	if (a->name.len == 0 && method == METHOD_AUTH_USER_ADD)
-		return ERR_USER_EMPTY;
 	if (no_password)
 		return ERR_OK;
 	if (password.len == 0 && hash.len > 0) {

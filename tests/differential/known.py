@@ -144,3 +144,20 @@ ELECTION = [
     ("campaign-header", "the header of a campaign's answer is of when it was won; etcd's of when it began, which may be long ago", _campaign_header),
     ("nameless", "an election has a name; etcd looks for one at the root of the tree of keys", _nameless),
 ]
+
+
+# ---- Auth: method, request, by whom, oracle's outcome, subject's ----
+
+def _no_password(method, asked, user, oracle, subject):
+    return (method == "Authenticate" and "no password user" in oracle.text and
+            subject.text == "etcdserver: authentication failed, invalid user ID or password")
+
+
+def _unguarded_lease(method, asked, user, oracle, subject):
+    return method.startswith("Lease") and user is None and oracle.code == "OK" and subject.text == "etcdserver: user name is empty"
+
+
+AUTH = [
+    ("unguarded-lease", "while authentication is on, nobody ends or makes a lease without saying who he is; 3.4 lets everybody", _unguarded_lease),
+    ("no-password", "who has no password is refused like one whose password is wrong: that he has none is nobody's business", _no_password),
+]

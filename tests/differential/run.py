@@ -2,7 +2,7 @@
 """run.py: the same to stock etcd 3.4.23 and to Holdfast, every answer compared.
 
 Stock etcd of one node is the oracle; the subjects are Holdfast cells of one and of three replicas. Parts, each a module with run():
-kv (KV and Lease), watch, lock, election, gateway (JSON bodies). Two parts run at a time, each in a process of its own. What is meant
+kv (KV and Lease), watch, lock, election, gateway (JSON bodies), auth. Two parts run at a time, each in a process of its own. What is meant
 to differ is in known.py. With --full ten times as much or more, over more seeds. A difference names its seed: run that part again
 with --seed, and it does the same again.
 """
@@ -22,7 +22,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "lib")]
 import cells  # noqa: E402
 
-PARTS = {"kv": "kv", "watch": "watch", "election": "election", "lock": "lock", "gateway": "gateway_bodies"}
+PARTS = {"kv": "kv", "watch": "watch", "election": "election", "lock": "lock", "gateway": "gateway_bodies", "auth": "auth"}
 AT_ONCE = 2
 
 
