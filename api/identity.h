@@ -1,6 +1,6 @@
 /* identity.h: who is at the other end of a connection, as the transport knows it.
  *
- * Made once, when the connection is accepted (and, under TLS, its handshake is over); never changed afterwards; shared by the calls that come by the
+ * Made once, when the connection is accepted (and, under TLS, its handshake is over); never changed afterwards, but for the counters; shared by the calls that come by the
  * connection, from any thread, each with a reference of its own. What of it comes from a certificate is there only when one of our CAs vouches for it:
  * the word of a client that was not checked is nowhere in here. */
 #ifndef HOLDFAST_IDENTITY_H
@@ -26,6 +26,9 @@ struct identity_name {
 
 struct identity {
 	atomic_uint refs;
+	/* counted by the services, of all calls of this connection */
+	atomic_uint calls;   /* open */
+	atomic_size_t bytes; /* of unary requests under way */
 	char address[IDENTITY_ADDRESS_MAX]; /* the client's own, "127.0.0.1:4242" or "[::1]:4242" */
 	bool tls;                           /* the connection is encrypted */
 	bool certified;                     /* the client has proved to hold a certificate that our CA vouches for; what follows is empty otherwise */

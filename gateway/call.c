@@ -242,20 +242,40 @@ static enum err final_err(const struct json_call *c)
 	return c->gateway->stopping ? ERR_STOPPED : c->err;
 }
 
+/* It is over, and no call of the gateway's any more. */
+static void json_call_keep(struct exchange *ex, struct json_call *c)
+{
+	list_remove(&c->link);
+	list_init(&c->link);
+	ex->kept = c;
+}
+
+void json_call_let_go(struct json_call *c)
+{
+	service_end(&c->service);
+	json_call_free(c);
+}
+
 /* Nobody else touches a finished call. */
 static void finish(struct json_call *c)
 {
 	struct gateway *g = c->gateway;
 	struct exchange *ex = c->exchange;
 	enum err e = final_err(c);
-	service_end(&c->service);
+	/* What a large reply takes of the services' budget it takes until it is written. */
+	bool keep = ex && c->service.method->stream == METHOD_UNARY && ex->queued.len > GATEWAY_KEEP_BYTES;
+	if (!keep)
+		service_end(&c->service);
 	g->requests[c->service.method->id][err_status(e)]++;
 	if (ex) {
 		ex->call = NULL;
 		c->exchange = NULL;
+		if (keep)
+			json_call_keep(ex, c);
 		exchange_finished(ex, e, c->detail ? c->detail : err_text(e), buf_view(&c->details));
 	}
-	json_call_free(c);
+	if (!keep)
+		json_call_free(c);
 }
 
 static void handle(struct outcome *o)

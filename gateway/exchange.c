@@ -296,6 +296,8 @@ static void exchange_dispose(void *memory)
 	}
 	buf_free(&ex->sending);
 	buf_free(&ex->queued);
+	if (ex->kept)
+		json_call_let_go(ex->kept);
 }
 
 int exchange_begin(h2o_handler_t *handler, h2o_req_t *req)

@@ -28,6 +28,7 @@ enum {
 	GATEWAY_STOP_GRACE_MS = 200,       /* calls under way when we stop */
 	GATEWAY_STOP_FLUSH_MS = 300,       /* their answers */
 	GATEWAY_INPUT_MAX = 256 << 20,     /* bytes of requests in memory, of all connections */
+	GATEWAY_KEEP_BYTES = 1 << 20,
 	GATEWAY_INPUT_SMALL = 64 << 10,    /* a connection with less is never refused for the sum */
 };
 
@@ -55,6 +56,7 @@ struct exchange {
 	h2o_req_t *req;
 	const struct method *method; /* NULL: no call of a service */
 	struct json_call *call;           /* NULL: none, or it is over */
+	struct json_call *kept;           /* over, but its reply is large and not written yet */
 	struct buf sending, queued;
 	uint32_t sending_replies, queued_replies; /* that the service waits to hear taken */
 	size_t body_pos;
@@ -156,6 +158,7 @@ void reply_error_in_stream(struct exchange *ex, enum status_code status, struct 
 /* call.c */
 struct json_call *json_call_new(struct exchange *ex);
 enum err json_call_metadata(struct json_call *c, const h2o_req_t *req, const char **ret_text);
+void json_call_let_go(struct json_call *c); /* a kept one */
 void json_call_drop(struct json_call *c); /* one that was never started */
 void json_call_start(struct json_call *c);
 void json_call_cancel(struct json_call *c);

@@ -517,7 +517,7 @@ void node_health(struct node *n, struct node_health *ret)
 	struct core_status s;
 	node_status(n, &s);
 	*ret = (struct node_health){ .serving = s.serving, .leader = s.role == RAFT_LEADER, .leader_id = s.leader, .term = s.term,
-				     .applied = s.applied, .revision = (uint64_t)s.revision, .no_space = s.no_space, .learner = s.learner,
+				     .applied = s.applied, .revision = (uint64_t)s.revision, .no_space = s.no_space, .store_bytes = s.store_bytes, .keys = s.keys, .learner = s.learner,
 				     .silence_ms = node_silence_ms(n) };
 }
 

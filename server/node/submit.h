@@ -60,6 +60,7 @@ void node_stream_close(struct node *n, uint64_t tag);                       /* t
 struct node_health {
 	bool serving;       /* knows a leader, has caught up with what was committed at start, can commit */
 	bool leader;
+	uint64_t store_bytes, keys;
 	bool no_space, corrupt; /* alarms */
 	bool learner;
 	uint64_t leader_id, term, applied, revision;

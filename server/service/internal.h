@@ -34,11 +34,36 @@ struct leader_watch {
 	void (*lost)(struct leader_watch *w); /* with service.mu held: may call the node and the front end */
 };
 
+/* budget.c: bytes of replies to reads of many keys. Any thread. */
+struct budget {
+	pthread_mutex_t mu;
+	struct list waiting; /* guarded by mu; struct reservation, in order */
+	size_t waiting_len;  /* guarded by mu */
+	size_t reserved;     /* guarded by mu */
+};
+struct reservation {
+	struct list link;
+	size_t bytes;
+	bool waiting;
+	uint64_t until_ms;
+	enum err (*submit)(struct reservation *r);            /* with budget.mu held; calls nobody back at once */
+	void (*refused)(struct reservation *r, enum err e);   /* it waited in vain; nothing is held */
+};
+void budget_init(struct budget *b);
+void budget_deinit(struct budget *b);
+size_t budget_weight(const struct service_call *c, const ProtobufCMessage *request); /* 0: it needs no leave */
+enum err budget_enter(struct budget *b, struct reservation *r, size_t bytes, uint64_t now_ms); /* submits now or later, or says why not */
+bool budget_give_up(struct budget *b, struct reservation *r);               /* true: it waited, and does no more; it is submitted otherwise */
+void budget_settle(struct budget *b, struct reservation *r, size_t bytes);  /* the reply is here, or (0) gone */
+void budget_tick(struct budget *b, uint64_t now_ms);
+
 struct service {
 	struct node *node;
 	struct service_limits limits;
 	struct service_parts parts;
 	atomic_size_t bytes;       /* of unary requests under way */
+	struct budget budget;
+	atomic_uint_fast64_t now_ms; /* as of the last tick */
 	pthread_mutex_t mu;
 	struct list need_leader;   /* guarded by mu; struct leader_watch */
 	uint64_t leaderless_since; /* guarded by mu; 0: there is a leader */
@@ -50,7 +75,7 @@ extern const struct call_class auth_class, unary_class, keep_alive_class, watch_
 /* Well-formed, not too deep, not too large. */
 enum err service_check_form(const struct service_call *c, struct slice bytes);
 /* The same, and what the handler's check says. */
-enum err service_check(const struct service_call *c, struct slice bytes, const char **ret_detail);
+enum err service_check(struct service_call *c, struct slice bytes, const char **ret_detail);
 
 /* values.c: of an unpacked request; no value is larger than --max-value-bytes allows. */
 enum err service_check_values(const struct service_call *c, const ProtobufCMessage *request, const char **ret_detail);

@@ -90,6 +90,7 @@ struct service *service_new(struct node *n, const struct service_limits *limits)
 	s->limits = *limits;
 	pthread_mutex_init(&s->mu, NULL);
 	list_init(&s->need_leader);
+	budget_init(&s->budget);
 	return s;
 }
 
@@ -103,6 +104,7 @@ void service_free(struct service *s)
 	if (!s)
 		return;
 	ASSERT(list_empty(&s->need_leader));
+	budget_deinit(&s->budget);
 	pthread_mutex_destroy(&s->mu);
 	free(s);
 }
@@ -161,7 +163,7 @@ enum err service_check_form(const struct service_call *c, struct slice bytes)
 	return ERR_MALFORMED;
 }
 
-enum err service_check(const struct service_call *c, struct slice bytes, const char **ret_detail)
+enum err service_check(struct service_call *c, struct slice bytes, const char **ret_detail)
 {
 	enum err e = service_check_form(c, bytes);
 	struct arena *a;
@@ -173,6 +175,8 @@ enum err service_check(const struct service_call *c, struct slice bytes, const c
 	e = m ? c->handler->check(c->service, m, ret_detail) : ERR_MALFORMED;
 	if (!e && bytes.len > c->service->limits.max_value_bytes)
 		e = service_check_values(c, m, ret_detail);
+	if (!e)
+		c->weight = budget_weight(c, m);
 	service_scratch_done(a);
 	return e;
 }
@@ -244,16 +248,38 @@ static bool is_once_well_formed(const struct service_call *c)
 	return c->request_id > 0 && c->request_id <= UINT64_MAX / 2 && c->first_unanswered <= c->request_id;
 }
 
+/* One connection is one client, most often; it may not take what is for all. */
+static bool count_in(struct service_call *c)
+{
+	struct identity *who = (struct identity *)(uintptr_t)c->identity; /* its counters are for this */
+	c->counted = who != NULL;
+	if (!who || atomic_fetch_add(&who->calls, 1) < SERVICE_CONNECTION_CALLS_MAX)
+		return true;
+	metric_add(METRIC_REFUSED_INFLIGHT, 1);
+	return false;
+}
+
+static void count_out(struct service_call *c)
+{
+	struct identity *who = (struct identity *)(uintptr_t)c->identity;
+	if (c->counted)
+		atomic_fetch_sub(&who->calls, 1);
+	c->counted = false;
+}
+
 void service_start(struct service *s, struct service_call *c)
 {
 	c->service = s;
 	c->handler = &handlers[c->method->id];
 	c->over = false;
 	c->state = NULL;
+	c->weight = 0;
 	metric_call_started(c->method->id);
 	service_identify(c);
 	if (!c->handler->class)
 		service_finish(c, ERR_UNIMPLEMENTED, NULL);
+	else if (!count_in(c))
+		service_finish(c, ERR_TOO_MANY_REQUESTS, NULL);
 	else if (!is_once_well_formed(c))
 		service_finish(c, ERR_BAD_METADATA, NULL);
 	else if (c->need_leader && is_leaderless(s))
@@ -292,6 +318,7 @@ void service_end(struct service_call *c)
 		c->handler->class->end(c);
 	c->state = NULL;
 	buf_free(&c->token_user);
+	count_out(c);
 }
 
 /* ---- streams that need a leader ---- */
@@ -315,6 +342,8 @@ void service_leader_watch_remove(struct service *s, struct leader_watch *w)
 void service_tick(struct service *s, uint64_t now_ms)
 {
 	bool leader = has_leader(s);
+	atomic_store(&s->now_ms, now_ms);
+	budget_tick(&s->budget, now_ms);
 	pthread_mutex_lock(&s->mu);
 	if (leader)
 		s->leaderless_since = 0;

@@ -25,6 +25,8 @@
 enum {
 	SERVICE_UNACKED = 64,
 	SERVICE_INFLIGHT_MAX = 4096, /* messages of one stream under way, for a front end that pushes a body that it has anyway */
+	SERVICE_CONNECTION_CALLS_MAX = 10000,      /* calls and streams of one connection; above it ERR_TOO_MANY_REQUESTS */
+	SERVICE_CONNECTION_BYTES_MAX = 64 << 20, /* of one connection's unary requests under way; the same */
 	SERVICE_BYTES_MAX = 256 << 20, /* of all unary requests under way; above it ERR_TOO_MANY_REQUESTS */
 };
 
@@ -56,6 +58,8 @@ struct service_call {
 	const struct handler *handler;
 	struct caller caller;   /* from token and client_cn, at service_start */
 	struct buf token_user;  /* what a signed token says */
+	size_t weight; /* bytes that the reply may have, when it is a read of many keys */
+	bool counted;  /* in its connection's calls */
 	bool over; /* finished within a call in, or refused: what else comes in is ignored */
 	void *state;
 };

@@ -2,7 +2,8 @@
  *
  *   (U1) once submitted, only done() finishes the call, on the core's thread; the request's bytes live until service_end().
  *   (U2) done() touches nothing that a call in writes, but for `failed`.
- *   (U3) the bytes of all requests under way have a bound: many large ones at once must not take the memory that the state needs. */
+ *   (U3) a read of many keys may wait for its turn (budget.c) before it is submitted; until then, who takes it from there finishes it.
+ *   (U4) the bytes of all requests under way have a bound: many large ones at once must not take the memory that the state needs. */
 #include "base/mem.h"
 #include "internal.h"
 #include "metrics.h"
@@ -10,6 +11,7 @@
 struct unary {
 	struct service_call *call;
 	struct submit_call submit;
+	struct reservation turn;
 	atomic_int failed; /* enum err: a reason of ours that goes before the node's answer */
 	uint8_t bytes[];
 };
@@ -23,6 +25,7 @@ static void unary_done(struct submit_call *submit, enum err e, struct buf *reply
 	int failed = atomic_load(&u->failed);
 	if (failed)
 		e = (enum err)failed;
+	budget_settle(&c->service->budget, &u->turn, e ? 0 : reply->len);
 	if (!e && c->handler->note)
 		c->handler->note(c, u->submit.bytes, buf_view(reply));
 	service_audit(c, e, buf_view(&u->submit.user), u->submit.bytes);
@@ -35,20 +38,45 @@ static void unary_done(struct submit_call *submit, enum err e, struct buf *reply
 	buf_free(&why);
 }
 
-/* (U3) */
-static bool take_room(struct service *s, size_t len)
+/* (U4) */
+static bool take_room(struct service_call *c, size_t len)
 {
-	if (atomic_fetch_add(&s->bytes, len) + len <= SERVICE_BYTES_MAX)
-		return true;
-	atomic_fetch_sub(&s->bytes, len);
+	struct identity *who = (struct identity *)(uintptr_t)c->identity;
+	if (atomic_fetch_add(&c->service->bytes, len) + len <= SERVICE_BYTES_MAX) {
+		if (!who || atomic_fetch_add(&who->bytes, len) + len <= SERVICE_CONNECTION_BYTES_MAX)
+			return true;
+		atomic_fetch_sub(&who->bytes, len);
+	}
+	atomic_fetch_sub(&c->service->bytes, len);
 	return false;
+}
+
+static void give_room(struct service_call *c, size_t len)
+{
+	struct identity *who = (struct identity *)(uintptr_t)c->identity;
+	atomic_fetch_sub(&c->service->bytes, len);
+	if (who)
+		atomic_fetch_sub(&who->bytes, len);
+}
+
+/* ---- (U3) ---- */
+
+static enum err turn_submit(struct reservation *r)
+{
+	struct unary *u = CONTAINER_OF(r, struct unary, turn);
+	return node_submit(u->call->service->node, &u->submit);
+}
+
+static void turn_refused(struct reservation *r, enum err e)
+{
+	service_tell_end(CONTAINER_OF(r, struct unary, turn)->call, e, NULL, slice_of(NULL, 0));
 }
 
 static void submit(struct service_call *c, struct slice bytes)
 {
 	struct unary *u;
 	enum err e;
-	if (!take_room(c->service, bytes.len)) {
+	if (!take_room(c, bytes.len)) {
 		metric_add(METRIC_REFUSED_BYTES, 1);
 		service_finish(c, ERR_TOO_MANY_REQUESTS, NULL);
 		return;
@@ -69,7 +97,9 @@ static void submit(struct service_call *c, struct slice bytes)
 	};
 	atomic_init(&u->failed, ERR_OK);
 	c->state = u;
-	e = node_submit(c->service->node, &u->submit);
+	u->turn = (struct reservation){ .submit = turn_submit, .refused = turn_refused };
+	list_init(&u->turn.link);
+	e = budget_enter(&c->service->budget, &u->turn, c->weight, atomic_load(&c->service->now_ms));
 	if (e)
 		service_finish(c, e, NULL);
 }
@@ -81,7 +111,10 @@ static bool unary_message(struct service_call *c, struct slice bytes)
 	enum err e;
 	if (u) { /* a second one; what the first did may be done all the same */
 		atomic_store(&u->failed, ERR_MALFORMED);
-		node_cancel(c->service->node, u->submit.tag);
+		if (c->weight && budget_give_up(&c->service->budget, &u->turn))
+			service_finish(c, ERR_MALFORMED, NULL);
+		else
+			node_cancel(c->service->node, u->submit.tag);
 		return true;
 	}
 	e = service_check(c, bytes, &detail);
@@ -100,17 +133,20 @@ static void unary_half_close(struct service_call *c)
 
 static void unary_cancel(struct service_call *c)
 {
-	const struct unary *u = c->state;
-	if (u)
-		node_cancel(c->service->node, u->submit.tag);
-	else
+	struct unary *u = c->state;
+	if (!u)
 		service_finish(c, ERR_CANCELED, NULL);
+	else if (c->weight && budget_give_up(&c->service->budget, &u->turn))
+		service_finish(c, ERR_CANCELED, NULL);
+	else
+		node_cancel(c->service->node, u->submit.tag);
 }
 
 static void unary_end(struct service_call *c)
 {
 	struct unary *u = c->state;
-	atomic_fetch_sub(&c->service->bytes, u->submit.bytes.len);
+	budget_settle(&c->service->budget, &u->turn, 0);
+	give_room(c, u->submit.bytes.len);
 	free(u);
 }
 

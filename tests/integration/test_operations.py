@@ -496,3 +496,97 @@ def text_instead_of_base64(server):
         got = raw(("127.0.0.1", cell.replicas[0].client_port), b"POST /v3/watch?text=1 HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s"
                   % (len(body), body.encode()))
         assert b"UTF-8" in got and b"grpc_code" in got, got
+
+
+# ---- limits ----
+
+def fill(c, keys, size):
+    for i in range(keys):
+        c.kv.Put(kit.pb.PutRequest(key=b"big/%04d" % i, value=os.urandom(size // 2).hex().encode()))
+
+
+class Rss:
+    """The most resident memory that a replica is seen to have."""
+
+    def __init__(self, replica):
+        self.replica, self.most, self.stop = replica, 0.0, kit.threading.Event()
+        self.thread = kit.threading.Thread(target=self._look, daemon=True)
+        self.thread.start()
+
+    def _look(self):
+        while not self.stop.wait(0.01):
+            self.most = max(self.most, self.replica.rss_mb())
+
+    def end(self):
+        self.stop.set()
+        self.thread.join()
+        return self.most
+
+
+@test(timeout=120, own=True)
+def a_hundred_clients_that_range_over_everything_at_once(server):
+    """20 MB each: 2 GB of replies, which stock etcd makes all at once. By gRPC and by JSON; twenty of them never read."""
+    with cells.Cell(server, 1) as cell, kit.Client(cell.replicas[0]) as c:
+        r = cell.replicas[0]
+        fill(c, 200, 100000)
+        rss = Rss(r)
+        request = kit.pb.RangeRequest(**kit.EVERYTHING).SerializeToString()
+        lengths, errors = [], []
+
+        def by_grpc():
+            with kit.grpc.insecure_channel(r.endpoint, kit.OPTIONS) as ch:
+                try:
+                    lengths.append(len(ch.unary_unary("/etcdserverpb.KV/Range")(request, timeout=60)))
+                except kit.grpc.RpcError as e:
+                    errors.append((e.code(), e.details()))
+
+        def by_json():
+            body = b'{"key":"AA==","range_end":"AA=="}'
+            with socket.create_connection(("127.0.0.1", r.client_port), timeout=60) as s:
+                s.sendall(b"POST /v3/kv/range HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+                n = 0
+                while part := s.recv(1 << 20):
+                    n += len(part)
+                lengths.append(n)
+        idle = []
+        for _ in range(20):
+            s = socket.create_connection(("127.0.0.1", r.client_port))
+            s.sendall(b"POST /v3/kv/range HTTP/1.1\r\nHost: x\r\nContent-Length: 33\r\n\r\n" + b'{"key":"AA==","range_end":"AA=="}')
+            idle.append(s)
+        threads = [kit.threading.Thread(target=f) for f in [by_grpc] * 50 + [by_json] * 30]
+        for t in threads:
+            t.start()
+        # What is small goes on meanwhile.
+        assert c.kv.Range(kit.pb.RangeRequest(key=b"big/0000")).count == 1
+        # Those who never read hold their part of the budget until they go.
+        cells.wait_for("those who do not read have their replies made", lambda: rss.most > 100, 30)
+        for s in idle:
+            s.close()
+        for t in threads:
+            t.join()
+        most = rss.end()
+        # Nobody waited for long, since the idle ones left; who would have, is told so.
+        assert all(code == kit.grpc.StatusCode.RESOURCE_EXHAUSTED for code, _ in errors), errors
+        assert len(lengths) >= 30, (len(lengths), errors)
+        assert min(lengths) > 100000, "an answer that was cut"
+        assert most < 900, f"{most:.0f} MB resident"
+
+
+@test(own=True)
+def one_connection_does_not_take_everything(server):
+    """Calls of one connection are bounded; others go on, and what was refused is counted."""
+    with cells.Cell(server, 1) as cell, kit.Client(cell.replicas[0]) as c, kit.Client(cell.replicas[0]) as other:
+        c.lock.Lock(kit.lockpb.LockRequest(name=b"held"))
+        lease = c.lease.LeaseGrant(kit.pb.LeaseGrantRequest(TTL=600)).ID
+        waiting = [c.lock.Lock.future(kit.lockpb.LockRequest(name=b"held", lease=lease)) for _ in range(10100)]
+
+        def refused():
+            return [f for f in waiting if f.done()]
+        cells.wait_for("some are refused", lambda: len(refused()) >= 100, 60)
+        for f in refused():
+            assert f.code() == kit.grpc.StatusCode.RESOURCE_EXHAUSTED, (f.code(), f.details())
+        other.kv.Put(kit.pb.PutRequest(key=b"a", value=b"b"))
+        assert metrics_of(cell.replicas[0].url)['holdfast_refused_total{limit="in_flight"}'] >= 100
+        for f in waiting:
+            f.cancel()
+        cells.wait_for("and they count no more", lambda: c.kv.Put.future(kit.pb.PutRequest(key=b"a", value=b"c")).exception() is None, 30)
