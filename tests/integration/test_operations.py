@@ -544,10 +544,14 @@ def a_hundred_clients_that_range_over_everything_at_once(server):
             body = b'{"key":"AA==","range_end":"AA=="}'
             with socket.create_connection(("127.0.0.1", r.client_port), timeout=60) as s:
                 s.sendall(b"POST /v3/kv/range HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
-                n = 0
+                first, n = b"", 0
                 while part := s.recv(1 << 20):
+                    first = first or part
                     n += len(part)
-                lengths.append(n)
+                if first.startswith(b"HTTP/1.1 429"):
+                    errors.append((kit.grpc.StatusCode.RESOURCE_EXHAUSTED, "by JSON"))
+                else:
+                    lengths.append(n)
         idle = []
         for _ in range(20):
             s = socket.create_connection(("127.0.0.1", r.client_port))
