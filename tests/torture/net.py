@@ -2,7 +2,10 @@
 
 Without the right to make namespaces the replicas are on loopback, with lib/relay.py between them: cuts, but no slow or lossy links.
 """
+import fcntl
 import os
+import socket
+import struct
 import subprocess
 import sys
 
@@ -85,9 +88,18 @@ class Cell(cells.Cell):
         self.network = (Namespaces if namespaces else Loopback)(self.replicas)
 
 
+def _loopback_up():
+    """In a new namespace it is down."""
+    SIOCSIFFLAGS, IFF_UP = 0x8914, 1
+    if os.environ["TORTURE_NET"] == "namespaces":
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+            fcntl.ioctl(s, SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", IFF_UP))
+
+
 def enter():
     """Goes on in a network namespace of one's own where that is possible; says so where it is not. Call first thing: it may start the program anew."""
     if os.environ.get("TORTURE_NET"):
+        _loopback_up()
         return
     if can_make_namespaces():
         os.environ["TORTURE_NET"] = "namespaces"
