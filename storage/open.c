@@ -67,7 +67,8 @@ static enum err identity_compare(const struct storage *st, const struct storage_
 	if (want->cell_id && want->cell_id != have->cell_id) {
 		errmsg_set(em,
 			   "data belongs to cell %llx, this member is set up for cell %llx: correct the cell's members or "
-			   "token, or start with an empty data directory instead of '%s'",
+			   "token (--initial-cluster-state existing, if the members have changed since), or start with an empty data "
+			   "directory instead of '%s'",
 			   (unsigned long long)have->cell_id, (unsigned long long)want->cell_id, st->dir);
 		return ERR_WRONG_CELL;
 	}

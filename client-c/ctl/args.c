@@ -55,6 +55,7 @@ static const struct row rows[FLAG_COUNT] = {
 	[FLAG_ONCE] = { { "once", '\0', NULL, NULL, "renew it once, and end" }, KIND_BOOL, AT(once), 0, 0 },
 	[FLAG_KEYS] = { { "keys", '\0', NULL, NULL, "list the keys that are attached to it" }, KIND_BOOL, AT(keys), 0, 0 },
 	[FLAG_CLUSTER] = { { "cluster", '\0', NULL, NULL, "ask every member of the cell, whichever endpoints are given" }, KIND_BOOL, AT(cluster), 0, 0 },
+	[FLAG_LEARNER] = { { "learner", '\0', NULL, NULL, "it copies the log and has no vote until it is promoted" }, KIND_BOOL, AT(learner), 0, 0 },
 };
 
 const struct flag *flag_by_id(enum flag_id id)

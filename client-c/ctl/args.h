@@ -22,7 +22,7 @@ enum flag_id {
 	FLAG_PREFIX, FLAG_FROM_KEY, FLAG_LIMIT, FLAG_REV, FLAG_SORT, FLAG_ORDER, FLAG_KEYS_ONLY, FLAG_VALUES_ONLY, FLAG_COUNT_ONLY, FLAG_LOCAL,
 	FLAG_LEASE, FLAG_PREV_KV, FLAG_IGNORE_VALUE, FLAG_IGNORE_LEASE,
 	FLAG_EVENTS, FLAG_ONLY, FLAG_PROGRESS, FLAG_PHYSICAL,
-	FLAG_ID, FLAG_ONCE, FLAG_KEYS, FLAG_CLUSTER,
+	FLAG_ID, FLAG_ONCE, FLAG_KEYS, FLAG_CLUSTER, FLAG_LEARNER,
 	FLAG_COUNT
 };
 
@@ -48,7 +48,7 @@ struct args {
 	bool prefix, from_key, keys_only, values_only, count_only, local, prev_kv, ignore_value, ignore_lease;
 	int64_t limit, rev, sort, order; /* sort, order: RangeRequest's own numbers */
 	int64_t lease, events, only, id;
-	bool progress, physical, once, keys, cluster;
+	bool progress, physical, once, keys, cluster, learner;
 };
 
 struct ctl;

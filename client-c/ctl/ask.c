@@ -167,11 +167,11 @@ static bool judge(struct link *l, const struct ask *a, struct endpoint *e, struc
 	snprintf(ret->text, sizeof(ret->text), "%s", t->text);
 	if (was_not_done(t->code, t->text))
 		ret->attempts--;
-	else if (is_passing(t->code, t->text) && a->again == ASK_ONCE) {
+	else if (is_passing(t->code, t->text) && a->again == ASK_ONCE && !t->details.len) { /* with details the cell has refused it */
 		ret->kind = ANSWER_UNKNOWN;
 		return true;
 	}
-	if (is_passing(t->code, t->text)) {
+	if (is_passing(t->code, t->text) && !t->details.len) {
 		link_pass(l, e);
 		return false;
 	}

@@ -158,6 +158,32 @@ const struct command commands[] = {
 	  .flags = FLAGS(FLAG_LOCAL),
 	  .text = "A line each: ID, state, name, peer URLs, client URLs, whether it is a learner.",
 	  .examples = "holdfastctl member list -o table" },
+	{ .name = "member add", .usage = "PEER-URL...", .min = 1, .max = 16, .function = command_member_add,
+	  .summary = "add a member, as a voter or a learner",
+	  .flags = FLAGS(FLAG_LEARNER),
+	  .text = "Prints with which flags it is to be started. A voter counts towards quorums\n"
+		  "once it has caught up, and not before: a wrong address harms nothing, and is\n"
+		  "removed again.",
+	  .examples = "holdfastctl member add http://10.0.0.4:2380 --learner" },
+	{ .name = "member remove", .usage = "ID", .min = 1, .max = 1, .function = command_member_remove,
+	  .summary = "remove a member for good",
+	  .text = "It stops by itself, and its ID never comes back; its address may. Refused, with\n"
+		  "the reason, when those left that are heard would be no quorum. A leader hands\n"
+		  "the lead over first.",
+	  .examples = "holdfastctl member remove 8e9e05c52164694d" },
+	{ .name = "member update", .usage = "ID PEER-URL...", .min = 2, .max = 16, .function = command_member_update,
+	  .summary = "tell the cell a member's new peer URLs",
+	  .text = "The others connect to it there from now on. Restart it with these URLs.",
+	  .examples = "holdfastctl member update 8e9e05c52164694d http://10.0.0.7:2380" },
+	{ .name = "member promote", .usage = "ID", .min = 1, .max = 1, .function = command_member_promote,
+	  .summary = "make a learner a voter",
+	  .text = "Refused until it has caught up: how far behind it is, and when it was last\n"
+		  "heard, is told.",
+	  .examples = "holdfastctl member promote 8e9e05c52164694d" },
+	{ .name = "move-leader", .usage = "ID", .min = 1, .max = 1, .function = command_move_leader,
+	  .summary = "hand the lead over to another voter",
+	  .text = "Finds out which of the endpoints leads, and asks that one.",
+	  .examples = "holdfastctl move-leader 8e9e05c52164694d --endpoints a:2379,b:2379,c:2379" },
 	{ .name = "endpoint status", .usage = "", .min = 0, .max = 0, .function = command_endpoint_status,
 	  .summary = "what each endpoint says of itself",
 	  .flags = FLAGS(FLAG_CLUSTER),

@@ -41,6 +41,26 @@ static bool field_bytes(struct slice s, uint64_t number, struct slice *ret)
 	return false;
 }
 
+void refusal_print_member(struct slice details)
+{
+	struct slice any, value, url;
+	ProtobufCMessage *m = NULL;
+	const Holdfast__V1__MemberRefusal *r;
+	static const char name[] = "type.googleapis.com/holdfast.v1.MemberRefusal";
+	if (field_bytes(details, 3, &any) && field_bytes(any, 1, &url) && slice_eq(url, slice_of_str(name)) && field_bytes(any, 2, &value))
+		m = message_of(&holdfast__v1__member_refusal__descriptor, value);
+	r = (const Holdfast__V1__MemberRefusal *)m;
+	if (!m)
+		return;
+	if (r->quorum)
+		ctl_error("%s (%" PRIu32 " voters, %" PRIu32 " heard, %" PRIu32 " needed)", r->reason, r->voters, r->heard, r->quorum);
+	else if (r->last_heard_ms < 0)
+		ctl_error("%s: %" PRIu64 " entries behind, never heard", r->reason, r->behind);
+	else
+		ctl_error("%s: %" PRIu64 " entries behind, last heard %" PRId64 " ms ago", r->reason, r->behind, r->last_heard_ms);
+	protobuf_c_message_free_unpacked(m, NULL);
+}
+
 void refusal_print(struct ctl *c, const char *noun, struct slice name, struct slice details)
 {
 	struct slice any, value;

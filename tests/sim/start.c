@@ -119,7 +119,7 @@ void replica_load(struct replica *r)
 
 static void trace_core(void *ctx, const struct core_trace *t)
 {
-	static const char *const names[] = { "leads", "steps down", "grants", "releases", "ends a lease", "saves a snapshot", "installs a snapshot", "refuses" };
+	static const char *const names[] = { "leads", "steps down", "grants", "releases", "ends a lease", "saves a snapshot", "installs a snapshot", "refuses", "changes its members" };
 	struct replica *r = ctx;
 
 	TRACE(r->w, "%s %s (%llu, %llu, %llu)", r->name, names[t->kind], (unsigned long long)t->a, (unsigned long long)t->b, (unsigned long long)t->c);

@@ -4,6 +4,7 @@
  * --initial-advertise-peer-urls as given and asked with `etcdctl member list -w json` (and its log's "added member" lines). The
  * first one by hand: printf %s http://127.0.0.1:52380etcd-cluster | sha1sum. */
 #include <check.h>
+#include <stdio.h>
 
 #include "base/mem.h"
 #include "core/member/member.h"
@@ -240,6 +241,155 @@ START_TEST(member__record_is_never_taken_for_another)
 }
 END_TEST
 
+/* ---- changes ---- */
+
+#define KIND(name) MEMBER_CHANGE(name)
+#define ADDRESS "http://10.0.0.9:2380"
+
+static enum err change(struct state *st, uint32_t kind, member_id id, const char *url)
+{
+	const char *const list[] = { url };
+	struct member_change ch = { .kind = kind, .id = id, .peer_urls = list, .peer_urls_len = url ? 1 : 0 };
+	uint64_t before = state_hash(st);
+	enum err e = member_change_apply(st, &ch, ++st->applied.index);
+
+	if (e) {
+		st->applied.index--;
+		ck_assert_uint_eq(state_hash(st), before); /* a refusal changes nothing */
+	}
+	tree_check(&st->members);
+	tree_check(&st->removed);
+	return e;
+}
+
+START_TEST(change__voter_is_counted_once_it_has_joined)
+{
+	struct state st;
+
+	set_up(&st);
+	ck_assert_int_eq(change(&st, KIND(ADD_VOTER), 7, ADDRESS), ERR_OK);
+	ck_assert(!member_counts(member_find(&st, 7)));
+	ck_assert(!member_find(&st, 7)->learner);
+	ck_assert_int_eq(change(&st, KIND(PROMOTE), 7, NULL), ERR_MEMBER_NOT_LEARNER);
+	ck_assert_int_eq(change(&st, KIND(JOIN), 7, NULL), ERR_OK);
+	ck_assert(member_counts(member_find(&st, 7)));
+	ck_assert_int_eq(change(&st, KIND(JOIN), 7, NULL), ERR_MEMBER_NOT_LEARNER);
+	state_deinit(&st);
+}
+END_TEST
+
+START_TEST(change__learner_is_counted_once_it_is_promoted)
+{
+	struct state st;
+
+	set_up(&st);
+	ck_assert_int_eq(change(&st, KIND(ADD_LEARNER), 7, ADDRESS), ERR_OK);
+	ck_assert(!member_counts(member_find(&st, 7)));
+	ck_assert_int_eq(change(&st, KIND(ADD_LEARNER), 8, "http://10.0.0.8:2380"), ERR_TOO_MANY_LEARNERS);
+	ck_assert_int_eq(change(&st, KIND(PROMOTE), ID, NULL), ERR_MEMBER_NOT_LEARNER);
+	ck_assert_int_eq(change(&st, KIND(PROMOTE), 9, NULL), ERR_MEMBER_NOT_FOUND);
+	ck_assert_int_eq(change(&st, KIND(PROMOTE), 7, NULL), ERR_OK);
+	ck_assert(member_counts(member_find(&st, 7)));
+	state_deinit(&st);
+}
+END_TEST
+
+START_TEST(change__removed_id_never_comes_back_and_its_address_may)
+{
+	struct state st;
+
+	set_up(&st);
+	ck_assert_int_eq(change(&st, KIND(REMOVE), ID, NULL), ERR_MEMBER_NOT_ENOUGH_STARTED); /* the last one that counts */
+	ck_assert_int_eq(change(&st, KIND(ADD_VOTER), 7, ADDRESS), ERR_OK);
+	ck_assert_int_eq(change(&st, KIND(REMOVE), ID, NULL), ERR_MEMBER_NOT_ENOUGH_STARTED); /* the other one does not count yet */
+	ck_assert_int_eq(change(&st, KIND(REMOVE), 7, NULL), ERR_OK);
+	ck_assert_ptr_null(member_find(&st, 7));
+	ck_assert(member_was_removed(&st, 7));
+	ck_assert_int_eq(change(&st, KIND(ADD_LEARNER), 7, ADDRESS), ERR_MEMBER_EXISTS);
+	ck_assert_int_eq(change(&st, KIND(ADD_LEARNER), 8, ADDRESS), ERR_OK);
+	state_deinit(&st);
+}
+END_TEST
+
+START_TEST(change__addresses_are_nobody_elses)
+{
+	struct state st;
+
+	set_up(&st);
+	ck_assert_int_eq(change(&st, KIND(ADD_VOTER), ID, ADDRESS), ERR_MEMBER_EXISTS);
+	ck_assert_int_eq(change(&st, KIND(ADD_VOTER), 7, urls[1]), ERR_PEER_URL_EXISTS);
+	ck_assert_int_eq(change(&st, KIND(ADD_VOTER), 7, "nonsense"), ERR_MEMBER_BAD_URLS);
+	ck_assert_int_eq(change(&st, KIND(ADD_VOTER), 7, ADDRESS), ERR_OK);
+	ck_assert_int_eq(change(&st, KIND(UPDATE), 7, urls[0]), ERR_PEER_URL_EXISTS);
+	ck_assert_int_eq(change(&st, KIND(UPDATE), 7, ADDRESS), ERR_OK); /* its own */
+	ck_assert_int_eq(change(&st, KIND(UPDATE), 7, "http://10.0.0.10:2380"), ERR_OK);
+	ck_assert_str_eq(member_find(&st, 7)->peer_urls[0], "http://10.0.0.10:2380");
+	ck_assert_int_eq(change(&st, KIND(UPDATE), 7, NULL), ERR_MEMBER_BAD_URLS);
+	ck_assert_int_eq(change(&st, KIND(UPDATE), 9, ADDRESS), ERR_MEMBER_NOT_FOUND);
+	ck_assert_int_eq(change(&st, 99, 7, NULL), ERR_MALFORMED);
+	state_deinit(&st);
+}
+END_TEST
+
+START_TEST(change__members_and_removed_are_bounded)
+{
+	struct state st;
+	char url[64];
+
+	set_up(&st);
+	for (unsigned i = 1; i < MEMBERS_MAX; i++) {
+		snprintf(url, sizeof(url), "http://10.0.1.%u:2380", i);
+		ck_assert_int_eq(change(&st, KIND(ADD_VOTER), 100 + i, url), ERR_OK);
+	}
+	ck_assert_int_eq(change(&st, KIND(ADD_VOTER), 99, ADDRESS), ERR_TOO_MANY_MEMBERS);
+	ck_assert_int_eq(change(&st, KIND(REMOVE), 101, NULL), ERR_OK);
+	for (unsigned i = 0; i < MEMBER_REMOVED_MAX; i++) {
+		ck_assert_int_eq(change(&st, KIND(ADD_VOTER), 1000 + i, ADDRESS), ERR_OK);
+		ck_assert_int_eq(change(&st, KIND(REMOVE), 1000 + i, NULL), ERR_OK);
+	}
+	ck_assert_uint_eq(st.removed.len, MEMBER_REMOVED_MAX);
+	ck_assert(!member_was_removed(&st, 101)); /* the oldest went */
+	ck_assert(member_was_removed(&st, 1000));
+	state_deinit(&st);
+}
+END_TEST
+
+static const struct {
+	const char *url;
+	bool good;
+} url_cases[] = {
+	{ "http://127.0.0.1:2380", true }, { "https://a.example:1", true }, { "http://[::1]:2380", true }, { "unix:///run/x", true },
+	{ "", false }, { "127.0.0.1:2380", false }, { "http://127.0.0.1", false }, { "http://127.0.0.1:", false }, { "http://:2380", false },
+	{ "http://[]:1", false }, { "http://[::1", false }, { "http://a:0", false }, { "http://a:65536", false }, { "http://a:12x", false },
+	{ "http://a:2380/", false }, { "http://a:2380/path", false }, { "http://a b:2380", false }, { "http://u@a:2380", false }, { "ftp://a:21", false },
+	{ "unix://", false }, { "http://a,b:1", false },
+};
+
+START_TEST(change__addresses_have_a_form)
+{
+	ck_assert_msg(member_peer_urls_are_valid(&url_cases[_i].url, 1) == url_cases[_i].good, "%s", url_cases[_i].url);
+}
+END_TEST
+
+START_TEST(change__no_address_twice_and_at_least_one)
+{
+	const char *const twice[] = { ADDRESS, ADDRESS };
+
+	ck_assert(!member_peer_urls_are_valid(twice, 2));
+	ck_assert(!member_peer_urls_are_valid(twice, 0));
+	ck_assert(member_peer_urls_are_valid(twice, 1));
+}
+END_TEST
+
+START_TEST(change__id_of_an_added_member_has_the_time_in_it)
+{
+	const char *const url[] = { "http://127.0.0.1:9999" };
+
+	ck_assert_uint_eq(member_derive_added_id(url, 1, 1700000000), member_derive_id(url, 1, "1700000000"));
+	ck_assert_uint_ne(member_derive_added_id(url, 1, 1700000000), member_derive_added_id(url, 1, 1700000001));
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("core_member");
@@ -256,6 +406,14 @@ int main(void)
 	tcase_add_test(tc, member__publish_keeps_to_its_bounds);
 	tcase_add_test(tc, member__record_survives_encode_and_decode);
 	tcase_add_test(tc, member__record_is_never_taken_for_another);
+	tcase_add_test(tc, change__voter_is_counted_once_it_has_joined);
+	tcase_add_test(tc, change__learner_is_counted_once_it_is_promoted);
+	tcase_add_test(tc, change__removed_id_never_comes_back_and_its_address_may);
+	tcase_add_test(tc, change__addresses_are_nobody_elses);
+	tcase_add_test(tc, change__members_and_removed_are_bounded);
+	tcase_add_loop_test(tc, change__addresses_have_a_form, 0, LEN(url_cases));
+	tcase_add_test(tc, change__no_address_twice_and_at_least_one);
+	tcase_add_test(tc, change__id_of_an_added_member_has_the_time_in_it);
 	suite_add_tcase(s, tc);
 	srunner_run_all(sr, CK_NORMAL);
 	failed = srunner_ntests_failed(sr);

@@ -1,0 +1,205 @@
+"""Members come and go: stock etcdctl, our own command line, real processes. The procedure of docs/operations.md, "Replacing a replica", is here as it is there."""
+import json
+import pathlib
+import shutil
+import subprocess
+import time
+
+import cells
+from runner import test
+
+
+def ctl(cell, *args, endpoints=None):
+    return cells.etcdctl(endpoints or ",".join(r.endpoint for r in cell.running()), *args)
+
+
+def insist(p):
+    assert p.returncode == 0, f"{p.args}: {p.stdout}{p.stderr}"
+    return p.stdout
+
+
+def refused(p, text):
+    assert p.returncode != 0 and text in p.stderr, f"{p.args}: wanted '{text}', got {p.returncode} {p.stdout}{p.stderr}"
+
+
+def own(server, cell, *args):
+    """Our own command line, which lies beside the server."""
+    tool = pathlib.Path(server).resolve().parent.parent / "client-c" / "holdfastctl"
+    return subprocess.run([tool, "--endpoints", ",".join(r.endpoint for r in cell.running()), *map(str, args)], text=True, capture_output=True, timeout=30, check=False)
+
+
+def members(cell):
+    """By peer URL."""
+    found = json.loads(insist(ctl(cell, "member", "list", "-w", "json")))["members"]
+    return {m["peerURLs"][0]: m for m in found}
+
+
+def id_of(cell, r):
+    return f"{members(cell)[r.peer_url]['ID']:x}"
+
+
+def is_learner(cell, r):
+    return members(cell)[r.peer_url].get("isLearner", False)
+
+
+def newcomer(cell, number):
+    return cells.Replica(cell, number)
+
+
+def start_joining(cell, r, others, learner=False):
+    cluster = ",".join(f"{x.name}={x.peer_url}" for x in [*others, r])
+    with open(r.log_path, "ab") as log:
+        r.process = cells.spawn([cell.server, "--name", r.name, "--data-dir", r.data_dir, "--listen-client-urls", r.url, "--advertise-client-urls", r.url,
+                                 "--listen-peer-urls", r.peer_url, "--initial-advertise-peer-urls", r.peer_url, "--initial-cluster", cluster,
+                                 "--initial-cluster-state", "existing", *cell.flags], stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+    if not learner:
+        cell.replicas.append(r)
+
+
+def promote(cell, r):
+    """As soon as the cell finds that it has caught up."""
+    mid = id_of(cell, r)
+    cells.wait_for(f"{r.name} has caught up", lambda: ctl(cell, "member", "promote", mid).returncode == 0, 30, step=0.2)
+    cell.replicas.append(r)
+
+
+def removed_stops(r):
+    assert r.process.wait(15) == 1
+    assert "this member was removed from the cell" in r.log_tail(), r.log_tail()
+
+
+def same_hash(cell):
+    def probe():
+        seen = [cells.http(r.url + "/v3/kv/range", {"key": "AA==", "range_end": "AA==", "serializable": True}) for r in cell.running()]
+        return len({json.dumps(json.loads(text).get("kvs")) for _, text in seen}) == 1 and all(status == 200 for status, _ in seen)
+    cells.wait_for("all replicas agree", probe)
+
+
+@test(own=True, timeout=120)
+def a_dead_replica_of_five_is_replaced(server):
+    with cells.Cell(server, 5, flags=["--snapshot-count", "100"]) as cell:
+        for i in range(260):  # more than the log keeps: the new one needs a snapshot
+            assert cells.http(cell.replicas[i % 5].url + "/v3/kv/put", {"key": "aw==", "value": "dg=="})[0] == 200
+        dead = cell.replicas[1]
+        dead.kill()
+        others = [r for r in cell.replicas if r is not dead]
+        new = newcomer(cell, 6)
+        insist(ctl(cell, "member", "add", new.name, f"--peer-urls={new.peer_url}", "--learner"))
+        refused(ctl(cell, "member", "promote", id_of(cell, new)), "can only promote a learner member which is in sync with leader")
+        start_joining(cell, new, others, learner=True)
+        insist(ctl(cell, "member", "remove", id_of(cell, dead)))
+        promote(cell, new)
+        assert not is_learner(cell, new)
+        assert len(members(cell)) == 5
+        insist(ctl(cell, "put", "after", "it", endpoints=new.endpoint))
+        same_hash(cell)
+        # The one that was replaced comes back: it is told, and stops.
+        cell.replicas.remove(dead)
+        start_joining(cell, dead, others)
+        cell.replicas.remove(dead)
+        removed_stops(dead)
+        # Its quorum is that of five again: two more may die.
+        for r in others[:2]:
+            r.kill()
+        cells.wait_for("it goes on with three", lambda: ctl(cell, "put", "still", "here").returncode == 0, 20)
+
+
+@test(own=True)
+def what_a_learner_serves_and_a_removed_member_leaves(server):
+    with cells.Cell(server, 3) as cell:
+        insist(ctl(cell, "put", "k", "v"))
+        new = newcomer(cell, 4)
+        insist(ctl(cell, "member", "add", new.name, f"--peer-urls={new.peer_url}", "--learner"))
+        refused(ctl(cell, "member", "add", "x", "--peer-urls=http://127.0.0.1:9", "--learner"), "too many learner members in cluster")
+        refused(ctl(cell, "member", "add", "x", f"--peer-urls={cell.replicas[0].peer_url}"), "Peer URLs already exists")
+        refused(ctl(cell, "member", "remove", "1234"), "member not found")
+        refused(ctl(cell, "member", "promote", id_of(cell, cell.replicas[0])), "can only promote a learner member")
+        start_joining(cell, new, cell.replicas[:], learner=True)
+        cells.wait_for("it has what was written", lambda: "v" in ctl(cell, "get", "k", "--consistency=s", endpoints=new.endpoint).stdout)
+        refused(ctl(cell, "get", "k", endpoints=new.endpoint), "rpc not supported for learner")
+        refused(ctl(cell, "put", "k", "w", endpoints=new.endpoint), "rpc not supported for learner")
+        assert "true" in insist(ctl(cell, "endpoint", "status", endpoints=new.endpoint))
+        promote(cell, new)
+        insist(ctl(cell, "put", "k", "w", endpoints=new.endpoint))
+        # It may lead, and be removed while it does.
+        leader = cell.leader()
+        insist(ctl(cell, "move-leader", id_of(cell, new), endpoints=leader.endpoint))
+        assert cell.leader() is new
+        old = id_of(cell, new)
+        insist(ctl(cell, "member", "remove", old))
+        removed_stops(new)
+        # Started again it stops again; its address is free for another.
+        new.process = None
+        cell.replicas.remove(new)
+        start_joining(cell, new, cell.replicas[:])
+        removed_stops(new)
+        cell.replicas.remove(new)
+        shutil.rmtree(new.data_dir)
+        insist(ctl(cell, "member", "add", "again", f"--peer-urls={new.peer_url}"))
+        start_joining(cell, new, cell.replicas[:])
+        cell.wait_ready()
+        assert id_of(cell, new) != old
+        insist(ctl(cell, "put", "k", "x", endpoints=new.endpoint))
+        same_hash(cell)
+
+
+@test(own=True)
+def a_wiped_member_is_refused(server):
+    with cells.Cell(server, 3) as cell:
+        r = cell.replicas[2]
+        r.kill()
+        shutil.rmtree(r.data_dir)
+        r.start()  # as it was started the first time
+        assert r.process.wait(20) == 1
+        assert "another data directory" in r.log_tail(), r.log_tail()
+        shutil.rmtree(r.data_dir)
+        cell.replicas.remove(r)
+        start_joining(cell, r, cell.replicas[:])  # as one that joins
+        assert r.process.wait(20) == 1
+        assert "another data directory" in r.log_tail(), r.log_tail()
+        insist(ctl(cell, "put", "k", "v"))
+
+
+@test(own=True)
+def a_wrong_address_does_not_wedge_a_cell_of_one(server):
+    with cells.Cell(server, 1) as cell:
+        insist(ctl(cell, "member", "add", "x", "--peer-urls=http://127.0.0.1:9"))
+        insist(ctl(cell, "put", "k", "v"))
+        wrong = f"{members(cell)['http://127.0.0.1:9']['ID']:x}"
+        second = newcomer(cell, 2)
+        insist(ctl(cell, "member", "update", wrong, f"--peer-urls={second.peer_url}"))
+        start_joining(cell, second, cell.replicas[:])
+        cell.wait_ready()
+        # It is counted once it has caught up: then one of the two alone is no quorum.
+        insist(ctl(cell, "put", "k", "w", endpoints=second.endpoint))
+        cells.wait_for("it is counted", lambda: '"heard":1' in own_refusal(cell), 20, step=0.2)
+
+
+def own_refusal(cell):
+    """What the JSON gateway says of a removal that would leave no quorum, after the second replica was stopped for the asking; it goes on afterwards."""
+    second = cell.replicas[1]
+    first = cell.replicas[0]
+    leader = cell.leader()
+    if leader is not first:
+        ctl(cell, "move-leader", id_of(cell, first), endpoints=leader.endpoint)
+    status, text = cells.http(first.url + "/v3/cluster/member/remove", {"ID": str(int(id_of(cell, second), 16))})
+    return '"heard":1' if status == 200 else text
+
+
+@test(own=True)
+def a_change_that_would_leave_no_quorum_is_refused_with_the_reason(server):
+    with cells.Cell(server, 3) as cell:
+        ids = {r.name: id_of(cell, r) for r in cell.replicas}
+        down = next(r for r in cell.replicas if r is not cell.leader())
+        down.kill()
+        cells.wait_for("the others have a leader", lambda: ctl(cell, "put", "k", "v").returncode == 0)
+        time.sleep(1.2)  # longer than the election timeout within which it counts as heard
+        alive = next(r for r in cell.running() if r is not cell.leader())
+        p = own(server, cell, "member", "remove", ids[alive.name])
+        assert p.returncode != 0 and "unhealthy cluster" in p.stderr and "2 voters, 1 heard, 2 needed" in p.stderr, p.stderr
+        # A new member is no risk, since it is not counted before it has caught up; nor is it to remove the dead.
+        new = newcomer(cell, 4)
+        out = own(server, cell, "member", "add", new.peer_url)
+        assert out.returncode == 0 and "--initial-cluster-state existing" in out.stdout, out.stdout + out.stderr
+        assert own(server, cell, "member", "remove", ids[down.name]).returncode == 0
+        insist(ctl(cell, "put", "k", "w"))
