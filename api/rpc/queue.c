@@ -36,12 +36,11 @@ static void *run(void *arg)
 	return NULL;
 }
 
-struct rpc_queue *rpc_queue_new(unsigned threads, const char *name, const struct rpc_idle *idle)
+static struct rpc_queue *queue_of(grpc_completion_queue *cq, unsigned threads, const char *name, const struct rpc_idle *idle)
 {
 	struct rpc_queue *q = mem_zalloc(sizeof(*q));
 	ASSERT(threads > 0 && threads <= THREADS_MAX);
-	grpc_init();
-	q->cq = grpc_completion_queue_create_for_next(NULL);
+	q->cq = cq;
 	q->threads_len = threads;
 	if (idle)
 		q->idle = *idle;
@@ -50,6 +49,19 @@ struct rpc_queue *rpc_queue_new(unsigned threads, const char *name, const struct
 		pthread_setname_np(q->threads[i], name);
 	}
 	return q;
+}
+
+struct rpc_queue *rpc_queue_new(unsigned threads, const char *name, const struct rpc_idle *idle)
+{
+	grpc_init();
+	return queue_of(grpc_completion_queue_create_for_next(NULL), threads, name, idle);
+}
+
+struct rpc_queue *rpc_queue_new_blind(unsigned threads, const char *name)
+{
+	grpc_completion_queue_attributes attr = { .version = 1, .cq_completion_type = GRPC_CQ_NEXT, .cq_polling_type = GRPC_CQ_NON_POLLING };
+	grpc_init();
+	return queue_of(grpc_completion_queue_create(grpc_completion_queue_factory_lookup(&attr), &attr, NULL), threads, name, NULL);
 }
 
 grpc_completion_queue *rpc_queue_cq(struct rpc_queue *q)

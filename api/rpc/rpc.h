@@ -30,6 +30,8 @@ struct rpc_idle {
 };
 /* name: of the threads; at most 15 bytes. idle: copied; NULL: none. */
 struct rpc_queue *rpc_queue_new(unsigned threads, const char *name, const struct rpc_idle *idle);
+/* One that looks at no sockets, for calls whose completions its threads shall run while another queue's threads do that. Not for a client's calls (gRPC asserts). */
+struct rpc_queue *rpc_queue_new_blind(unsigned threads, const char *name);
 grpc_completion_queue *rpc_queue_cq(struct rpc_queue *q);
 /* Ends the threads and joins them. left_behind: some tag may never come; then what gRPC still refers to stays until the process ends. Otherwise all of
  * whom tags are must be done. After it no tag runs. */

@@ -16,6 +16,7 @@
 static void call_accepted(struct rpc_tag *tag, bool ok);
 static void call_received(struct rpc_tag *tag, bool ok);
 static void call_closed(struct rpc_tag *tag, bool ok);
+static void call_flush(struct rpc_tag *tag, bool ok);
 
 struct call *front_call_new(struct grpc_front *f)
 {
@@ -26,6 +27,7 @@ struct call *front_call_new(struct grpc_front *f)
 	c->received.fn = call_received;
 	c->closed.fn = call_closed;
 	c->sent.fn = front_call_sent;
+	c->flush.fn = call_flush;
 	list_init(&c->link);
 	list_init(&c->out_link);
 	pthread_mutex_init(&c->serial, NULL);
@@ -240,8 +242,8 @@ static bool is_finished(struct call *c)
 
 static void serve(struct call *c)
 {
-	struct slice path = rpc_view(&c->request.method);
-	const struct method *m = method_by_path(path);
+	struct slice path = c->lane ? slice_of_str(c->lane->method->path) : rpc_view(&c->request.method);
+	const struct method *m = c->lane ? c->lane->method : method_by_path(path);
 	enum err e = front_open(c->front, c);
 	c->service.ops = &front_call_ops;
 	c->service.method = m ? m : method_by_id(METHOD_KV_RANGE);
@@ -274,7 +276,7 @@ static void call_accepted(struct rpc_tag *tag, bool ok)
 		front_call_free(c);
 		return;
 	}
-	front_arm(c->front);
+	front_arm(c->front, c->lane);
 	atomic_store(&c->refs, 2); /* until its status is sent; and ours here */
 	pthread_mutex_lock(&c->serial);
 	serve(c);
@@ -331,6 +333,12 @@ void front_call_cancel(struct call *c)
 	if (c->served && !is_finished(c))
 		service_cancel(&c->service);
 	pthread_mutex_unlock(&c->serial);
+}
+
+static void call_flush(struct rpc_tag *tag, bool ok)
+{
+	(void)ok;
+	front_call_flush(CONTAINER_OF(tag, struct call, flush));
 }
 
 static void call_closed(struct rpc_tag *tag, bool ok)

@@ -5,6 +5,10 @@
  * gRPC writes once for each call. Of a burst, several mostly belong to one connection: the socket is corked while they are written, so that the network's
  * part of the work (half of a reply's cost) is done once for all of them.
  *
+ * A completion queue looks at the sockets only while it is empty. A burst of watch events is thousands of sends, each of which completes at once into
+ * the queue: requests that wait in the sockets would be heard only after all of it. So streams of many messages have a queue and a thread of their own, which look
+ * at no sockets at all.
+ *
  * Memory that ended calls leave is kept, up to POOL_MAX of them; `open` has those that came in. */
 #include "grpc/grpc_front.h"
 
@@ -27,6 +31,7 @@
 
 enum {
 	ARMED = 64,
+	LANE_ARMED = 16, /* of each method with a lane */
 	POOL_MAX = 4096,
 	FLUSH_MAX = 128, /* calls that one wake sends for before it lets the other thread help */
 	TICK_MS = 250,
@@ -57,14 +62,19 @@ static struct call *take_free(struct grpc_front *f)
 	return c ? c : front_call_new(f);
 }
 
-void front_arm(struct grpc_front *f)
+void front_arm(struct grpc_front *f, const struct front_lane *lane)
 {
 	struct call *c = take_free(f);
 	grpc_call_error e;
+	c->lane = lane;
 	grpc_call_details_init(&c->request);
 	grpc_metadata_array_init(&c->metadata);
 	rpc_give(&c->accepted);
-	e = grpc_server_request_call(f->server, &c->rpc, &c->request, &c->metadata, f->cq, f->cq, &c->accepted);
+	if (lane)
+		e = grpc_server_request_registered_call(f->server, lane->registered, &c->rpc, &c->deadline, &c->metadata, NULL,
+							rpc_queue_cq(f->streams_queue), f->cq, &c->accepted);
+	else
+		e = grpc_server_request_call(f->server, &c->rpc, &c->request, &c->metadata, f->cq, f->cq, &c->accepted);
 	ASSERT(e == GRPC_CALL_OK);
 }
 
@@ -106,6 +116,10 @@ void front_put_out(struct call *c)
 {
 	struct outbox *o = &c->front->outbox;
 	bool wake;
+	if (c->lane) {
+		rpc_start(c->rpc, NULL, 0, &c->flush);
+		return;
+	}
 	pthread_mutex_lock(&o->mu);
 	list_push_back(&o->calls, &c->out_link);
 	wake = !o->waking;
@@ -235,6 +249,28 @@ static grpc_arg arg_of(const char *key, uint64_t value)
 	return a;
 }
 
+static void make_lanes(struct grpc_front *f)
+{
+	for (enum method_id id = 0; id < METHOD_COUNT; id++) {
+		const struct method *m = method_by_id(id);
+		if (m->stream == METHOD_UNARY || id == METHOD_LEASE_KEEP_ALIVE)
+			continue;
+		ASSERT(f->lanes_len < LANES_MAX);
+		f->lanes[f->lanes_len++] =
+			(struct front_lane){ m, grpc_server_register_method(f->server, m->path, NULL, GRPC_SRM_PAYLOAD_NONE, 0) };
+	}
+}
+
+static void arm_all(struct grpc_front *f)
+{
+	for (int i = 0; i < ARMED; i++)
+		front_arm(f, NULL);
+	for (size_t l = 0; l < f->lanes_len; l++) {
+		for (int i = 0; i < LANE_ARMED; i++)
+			front_arm(f, &f->lanes[l]);
+	}
+}
+
 /* "Minimal stack" stays off: it would turn the clients' deadlines off. */
 static grpc_server *make_server(const struct grpc_front_config *c)
 {
@@ -279,11 +315,12 @@ struct grpc_front *grpc_front_new(const struct grpc_front_config *config)
 	f->cq = rpc_queue_cq(config->queue ? config->queue : f->own_queue);
 	f->creds = grpc_insecure_server_credentials_create();
 	f->server = make_server(config);
+	f->streams_queue = rpc_queue_new_blind(1, "grpc-streams");
+	make_lanes(f);
 	grpc_server_register_completion_queue(f->server, f->cq, NULL);
 	grpc_server_start(f->server);
 	outbox_init(&f->outbox, f->cq);
-	for (int i = 0; i < ARMED; i++)
-		front_arm(f);
+	arm_all(f);
 	ASSERT(pthread_create(&f->tick_thread, NULL, tick_main, f) == 0);
 	return f;
 }
@@ -378,6 +415,8 @@ void grpc_front_free(struct grpc_front *f)
 	grpc_server_destroy(f->server);
 	grpc_server_credentials_release(f->creds);
 	outbox_deinit(&f->outbox);
+	rpc_queue_stop(f->streams_queue, false);
+	rpc_queue_free(f->streams_queue);
 	if (f->own_queue)
 		rpc_queue_stop(f->own_queue, false);
 	rpc_queue_free(f->own_queue);

@@ -1,6 +1,6 @@
 /* grpc_front.h: gRPC in front of the services, by the gRPC C core library. Bytes in, service call, bytes out; see service.h.
  *
- * One completion queue and two threads. Connections come from the acceptor as descriptors. Methods of the table are served; any other is
+ * Two completion queues, a thread each: one for calls, one for streams of many messages. Connections come from the acceptor as descriptors. Methods of the table are served; any other is
  * answered UNIMPLEMENTED at once. */
 #ifndef HOLDFAST_GRPC_FRONT_H
 #define HOLDFAST_GRPC_FRONT_H

@@ -10,7 +10,8 @@
 #include "rpc/rpc.h"
 
 enum {
-	FRONT_THREADS = 2,
+	FRONT_THREADS = 1,
+	LANES_MAX = 16,
 };
 
 /* address.c: whose a descriptor is. gRPC knows an adopted connection only as "fd:17". */
@@ -38,12 +39,21 @@ struct outbox {
 	struct rpc_tag wake_tag;
 };
 
+/* Methods whose calls are streams of many messages: see front.c. */
+struct front_lane {
+	const struct method *method;
+	void *registered;
+};
+
 struct grpc_front {
 	struct grpc_front_config config;
 	grpc_completion_queue *cq;
 	grpc_server *server;
 	grpc_server_credentials *creds;
 	struct rpc_queue *own_queue; /* NULL: it is shared */
+	struct rpc_queue *streams_queue;
+	struct front_lane lanes[LANES_MAX];
+	size_t lanes_len;
 	pthread_t tick_thread;
 	struct addresses addresses;
 	struct outbox outbox;
@@ -79,8 +89,10 @@ struct call {
 	/* set when it comes in */
 	grpc_call *rpc;
 	grpc_call_details request;
+	gpr_timespec deadline; /* of one with a lane; written when it comes in */
 	grpc_metadata_array metadata;
-	struct rpc_tag accepted, received, closed, sent;
+	struct rpc_tag accepted, received, closed, sent, flush;
+	const struct front_lane *lane; /* NULL: of any method, which `request` names */
 	bool watches_close; /* RECV_CLOSE is armed from the start; otherwise it goes with the status */
 	struct identity *identity; /* NULL: not known */
 	int fd;             /* of its connection, which may be gone; -1: not known */
@@ -115,7 +127,7 @@ struct call {
 };
 
 /* front.c */
-void front_arm(struct grpc_front *f); /* waits for one more call */
+void front_arm(struct grpc_front *f, const struct front_lane *lane); /* waits for one more call; lane NULL: of a method that has none */
 enum err front_open(struct grpc_front *f, struct call *c); /* counts it in, or says why not */
 void front_close(struct grpc_front *f, struct call *c); /* gives its memory back */
 void front_put_out(struct call *c);   /* c is in_outbox, holds a reference for it; not with c->mu held */
