@@ -142,6 +142,9 @@ enum status_code {
 	X(ERR_RESULT_TOO_LARGE, STATUS_FAILED_PRECONDITION,                                                            \
 	  "holdfast: the request was applied, and its result was too large to keep: read it again")                    \
 	X(ERR_OUTCOME_UNKNOWN, STATUS_UNAVAILABLE, "holdfast: the request may or may not have been applied")           \
+	X(ERR_ALARM_TYPE, STATUS_INVALID_ARGUMENT, "holdfast: the alarm to raise is neither NOSPACE nor CORRUPT")      \
+	X(ERR_DOWNGRADE_REFUSED, STATUS_FAILED_PRECONDITION,                                                           \
+	  "holdfast: there is nothing to prepare for a downgrade: replace the replicas' binaries one by one")          \
 	X(ERR_OVERLOADED, STATUS_RESOURCE_EXHAUSTED, "holdfast: overloaded, the request was not applied")              \
 	X(ERR_UNIMPLEMENTED, STATUS_UNIMPLEMENTED, "holdfast: not implemented")                                        \
 	/* Internal for bytes that are no message, as grpc-go servers say; bad JSON is the caller's argument. */       \

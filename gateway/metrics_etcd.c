@@ -170,5 +170,7 @@ void metrics_write_etcd(struct gateway *g, struct buf *out)
 	metric_counter(out, "holdfast_watches_lost_total", "Watches that were cancelled because history was compacted before they had it.", s.watch_lost);
 	metric_counter(out, "holdfast_snapshots_installed_total", "Snapshots received from a leader and put in force.", s.snapshots_installed);
 	metric_gauge(out, "holdfast_disk_low", "1 when the disk is below its reserve and what grows is refused.", s.disk_low);
+	metric_gauge(out, "holdfast_quota_near", "1 when the store is at four fifths of its quota or above.", s.quota_high);
+	metric_gauge(out, "holdfast_alarms", "Alarms that are up.", s.alarms);
 	metric_gauge(out, "holdfast_apply_backlog_entries", "Entries committed and not applied.", s.log_pending);
 }

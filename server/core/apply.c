@@ -144,6 +144,10 @@ static enum err execute(struct core *c, struct applying *a)
 		return apply_auth(c, payload, a->reply);
 	case CMD(AUTHENTICATE):
 		return apply_authenticate(c, a->index, payload, a->reply);
+	case CMD(ALARM):
+		return alarms_apply(c, payload, a->reply);
+	case CMD(RESTORED):
+		return restored_apply(c, payload);
 	default:
 		return ERR_UNIMPLEMENTED; /* a kind that this version of the rules does not have: nothing, everywhere alike */
 	}
@@ -302,6 +306,7 @@ static void apply_entry(struct core *c, const struct raft_entry *entry)
 		apply_command(c, entry);
 	if (c->fatal != CORE_FATAL_CORRUPT)
 		c->state.applied = (struct entry_id){ .index = entry->index, .term = entry->term };
+	compare_applied(c);
 }
 
 /* How much of the budget an entry takes: ending a lease is about the work of a small write. */

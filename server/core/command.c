@@ -54,12 +54,12 @@ bool command_is_reserved(uint32_t kind)
 	return kind == CMD(DELETE_RANGE) || kind == CMD(LEASE_REVOKE) || kind == CMD(LEASE_END) || kind == CMD(UNLOCK) || kind == CMD(LOCK_BREAK) ||
 	       kind == CMD(ABANDON) || kind == CMD(RESIGN) || kind == CMD(COMPACT) || kind == CMD(AUTO_COMPACT) ||
 	       kind == CMD(MEMBER_PUBLISH) || kind == CMD(MEMBER_CHANGE) || kind == CMD(SESSION_RESUME) || kind == CMD(SESSION_CLOSE) ||
-	       kind == CMD(NODE_DELETE);
+	       kind == CMD(NODE_DELETE) || kind == CMD(ALARM) || kind == CMD(RESTORED);
 }
 
 bool command_is_leaders(uint32_t kind)
 {
-	return kind == CMD(LEASE_END) || kind == CMD(AUTO_COMPACT);
+	return kind == CMD(LEASE_END) || kind == CMD(AUTO_COMPACT) || kind == CMD(RESTORED);
 }
 
 /* Whether a list of operations puts. Nested transactions are looked into through `depth` levels; what is deeper counts as a put. */

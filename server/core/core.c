@@ -108,7 +108,7 @@ struct core *core_new(const struct core_config *config, struct state *state, con
 	struct core *c = mem_zalloc(sizeof *c);
 
 	copy_config(c, config);
-	c->now = now;
+	c->now = c->began = now;
 	rng_init(&c->rng, config->seed ^ hash64_u64(config->member, config->boot));
 	calls_init(c);
 	proposer_init(c);
@@ -257,6 +257,8 @@ static void tick(struct core *c)
 	renew_resend(c);
 	cache_link_tick(c);
 	publish_tick(c);
+	alarms_tick(c);
+	compare_tick(c);
 	snapshot_receive_tick(c);
 	if (c->role == RAFT_LEADER)
 		snapshot_send_tick(c);
@@ -290,7 +292,10 @@ void core_step(struct core *c, const struct core_event *e)
 	case EVENT_STREAM_MESSAGE:
 	case EVENT_STREAM_WRITABLE:
 	case EVENT_STREAM_CLOSED: streams_step(c, e); break;
-	case EVENT_SPACE: c->disk_low = e->low; break;
+	case EVENT_SPACE:
+		c->disk_low = e->low;
+		c->alarms.again_at = 0;
+		break;
 	}
 }
 
@@ -300,6 +305,8 @@ static void take_write(struct core *c, struct raft_ready *ready)
 {
 	struct core_write *w = &c->out.write;
 
+	w->trim_to = c->snapshots.trim_to;
+	c->snapshots.trim_to = 0;
 	if (ready->write_seq == 0) {
 		ASSERT(ready->entries_len == 0);
 		return;
@@ -309,8 +316,6 @@ static void take_write(struct core *c, struct raft_ready *ready)
 	w->hard_changed = ready->hard_changed;
 	w->hard = ready->hard;
 	w->truncate_from = ready->truncate_from;
-	w->trim_to = c->snapshots.trim_to;
-	c->snapshots.trim_to = 0;
 	for (size_t i = 0; i < ready->entries_len; i++)
 		*VEC_PUSH(&c->out.entries) = ready->entries[i];
 	w->entries = c->out.entries.at;
@@ -394,6 +399,7 @@ void core_take(struct core *c, struct core_update *u)
 	take_ready(c);
 	role_sync(c);
 	apply_some(c);
+	alarms_look(c);
 	role_sync(c); /* the entry of our own term may have been among them */
 	transfers_run(c);
 	rounds_confirm(c);
@@ -493,8 +499,12 @@ void core_status(const struct core *c, struct core_status *ret)
 	ret->counts = c->env.counts;
 	ret->learner = core_is_learner(c);
 	ret->disk_low = c->disk_low;
-	ret->no_space = c->disk_low || (c->config.quota_bytes && ret->store_bytes > c->config.quota_bytes);
-	ret->serving = ret->leader != 0 && ret->applied >= c->boot_commit;
+	ret->quota_bytes = c->config.quota_bytes;
+	ret->quota_high = c->alarms.high;
+	ret->no_space = alarms_no_space(c);
+	ret->corrupt = alarms_cell_is_corrupt(c) || c->fatal == CORE_FATAL_DIFFERS;
+	ret->alarms = c->state.alarms.len;
+	ret->serving = ret->leader != 0 && ret->applied >= c->boot_commit && c->state.restored == 0;
 }
 
 void core_set_trace(struct core *c, core_trace_fn fn, void *ctx)

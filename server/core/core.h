@@ -51,10 +51,17 @@ struct core_config {
 	uint32_t append_bytes;         /* of entries in one message to a follower; 0: 1 MiB */
 	uint32_t inflight;             /* such messages to one follower that are not acknowledged; 0: 128 */
 	uint32_t auth_token_ttl_ms;    /* of simple tokens, from their last use; 0: 300000 */
+	bool no_auto_clear;            /* NOSPACE that the cell raised stays until it is disarmed */
+	uint32_t compare_ms;           /* between two comparisons of the replicas' states; 0: none */
+	bool compare_initial;          /* also when a leader begins and when a member has started */
+	uint64_t boot_unix_ms;         /* wall clock at core_new: for the first revision after a restore alone */
 	const char *version;           /* Status.version and capability: "3.5.x" */
 };
 
-/* A request for one call. Unary methods, and each message of a LeaseKeepAlive stream, are calls of their own. */
+/* A request for one call. METHOD_MAINTENANCE_HASH_KV: the reply lacks the hash; the owner adds it (store_hash_kv_view at the reply's hash_revision), from
+ * a view of core_state taken before the next step. METHOD_MAINTENANCE_SNAPSHOT: the reply is a header, as soon as the state here holds
+ * everything that was acknowledged before the request; the owner then sends what it takes from a view.
+ * Unary methods, and each message of a LeaseKeepAlive stream, are calls of their own. */
 struct core_request {
 	uint64_t tag;                  /* chosen by the owner, unique while the call lives, never 0 */
 	enum method_id method;
@@ -135,7 +142,7 @@ struct core_message {
 };
 
 struct core_write {
-	uint64_t seq; /* 0: nothing to write */
+	uint64_t seq; /* 0: nothing to write, but for trim_to, which nobody waits for */
 	bool hard_changed;
 	struct raft_hard_state hard;
 	raft_index truncate_from;
@@ -186,6 +193,7 @@ enum core_fatal {
 	CORE_FATAL_REMOVED,   /* this member was removed from the cell */
 	CORE_FATAL_CELL,      /* the peers belong to another cell */
 	CORE_FATAL_CORRUPT,   /* state or log cannot be trusted */
+	CORE_FATAL_DIFFERS,   /* the state differs from that of a quorum */
 };
 
 struct core_update {
@@ -227,7 +235,6 @@ struct core_status {
 	raft_index commit, applied, last, stable;
 	revision revision;
 	uint64_t leases, keys, waiters, pending, watchers;
-	uint64_t store_bytes;
 	uint64_t open_sessions;   /* of the cell */
 	uint64_t session_streams; /* here */
 	/* as leader: who caches what, and what waits for them to forget it */
@@ -242,12 +249,18 @@ struct core_status {
 	revision compact_revision;
 	struct kv_counts counts;
 	bool learner;
-	bool disk_low, no_space; /* no_space: what grows is refused, for whatever reason */
+	bool disk_low;
+	uint64_t store_bytes, quota_bytes;
+	bool quota_high;         /* at four fifths of it */
+	bool no_space, corrupt;  /* no_space: what grows is refused, for whatever reason; corrupt: that alarm is up against this member or the cell */
+	uint64_t alarms;         /* that are up */
 	bool serving; /* knows a leader and has applied what was committed at start */
 };
 void core_status(const struct core *c, struct core_status *ret);
 /* Every grant this replica has told its callers is also a trace; tests and the log read them. */
-enum core_trace_kind { TRACE_LEADER, TRACE_STEP_DOWN, TRACE_GRANT, TRACE_RELEASE, TRACE_LEASE_END, TRACE_SNAPSHOT, TRACE_INSTALL, TRACE_REFUSED, TRACE_MEMBERS };
+enum core_trace_kind { TRACE_LEADER, TRACE_STEP_DOWN, TRACE_GRANT, TRACE_RELEASE, TRACE_LEASE_END, TRACE_SNAPSHOT, TRACE_INSTALL, TRACE_REFUSED, TRACE_MEMBERS,
+		       TRACE_ALARM /* type, member, 1: raised */, TRACE_QUOTA /* bytes, quota, 1: near */,
+		       TRACE_DIFFERS /* member (0: the cell), index, 1: not decided yet */ };
 struct core_trace {
 	enum core_trace_kind kind;
 	time_ms now;

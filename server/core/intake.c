@@ -10,17 +10,14 @@
  *        has to wait is kept by gate.c. */
 #include "internal.h"
 
-static bool no_space(const struct core *c)
-{
-	return c->disk_low || (c->config.quota_bytes && core_store_bytes(c) > c->config.quota_bytes);
-}
-
-/* Whether there is room for it, or it may be done. */
+/* Whether it may be proposed now, and whether there is room for it, or it may be done. */
 static enum err core_before_propose(struct core *c, const struct command *cmd, struct buf *details)
 {
+	if (restored_blocks(c, cmd->kind))
+		return ERR_NOT_LEADER; /* not yet */
 	if (cmd->kind == CMD(MEMBER_CHANGE))
 		return members_before_propose(c, cmd->payload, details);
-	if (no_space(c) && command_grows(cmd))
+	if (command_grows(cmd) && alarms_no_space(c))
 		return ERR_NO_SPACE;
 	return ERR_OK;
 }

@@ -310,6 +310,29 @@ struct snapshots {
 	struct buf held_chunk;
 };
 
+/* ---- alarms and comparison (alarms.c, compare.c) ----------------------------------------------------------------- */
+
+struct alarms {
+	time_ms again_at; /* leader: nothing is proposed before; by core_clock */
+	bool high;        /* the store is near its quota, and that was said */
+};
+
+struct compared {
+	member_id id;
+	bool voter, answered;
+	uint64_t hash;
+};
+
+struct compare {
+	raft_index wanted; /* somebody asked for the hash after this entry, which is not applied yet; 0: nobody */
+	member_id wanted_by;
+	/* leader */
+	raft_index index;  /* asked for; 0: nothing is under way */
+	time_ms asked_at, next_at; /* by core_clock */
+	struct compared of[RAFT_MEMBERS_MAX];
+	size_t len;
+};
+
 /* ---- leader's duties (leader.c, auto_compact.c) ------------------------------------------------------------------ */
 
 struct compact_sample {
@@ -381,6 +404,10 @@ struct core {
 	raft_index change_index; /* leader: of the membership change it proposed last */
 	struct list transfers;   /* calls that wait for another leader */
 	struct auto_compact compact;
+	struct alarms alarms;
+	struct compare compare;
+	time_ms began;           /* when core_new was called */
+	raft_term restored_term; /* in which RESTORED was proposed here */
 	struct watches *watches;
 	bool streams_wait; /* more is due to some of them */
 	struct map64 gates; /* tag -> struct stream_gate */
@@ -591,6 +618,29 @@ void streams_confirmed(struct core *c, struct call *call);
 void streams_step(struct core *c, const struct core_event *e);
 void streams_before_compact(struct core *c, struct slice payload);
 void streams_take(struct core *c);
+
+/* alarms.c */
+bool alarms_no_space(const struct core *c);
+bool alarms_cell_is_corrupt(const struct core *c);
+enum err alarms_propose(struct core *c, bool raise, uint32_t type, member_id member);
+void alarms_tick(struct core *c);
+void alarms_look(struct core *c);
+void alarms_list(const struct core *c, struct slice request, struct buf *out);
+void alarms_submit(struct core *c, const struct core_request *r);
+enum err alarms_apply(struct core *c, struct slice payload, struct buf *reply);
+
+/* compare.c */
+void compare_ask(struct core *c, const struct peer *p, struct slice body);
+void compare_reply(struct core *c, const struct peer *p, struct slice body);
+void compare_applied(struct core *c); /* after each entry, and after a snapshot was installed */
+void compare_tick(struct core *c);
+void compare_soon(struct core *c);
+void compare_promoted(struct core *c);
+
+/* restored.c */
+bool restored_blocks(const struct core *c, uint32_t kind);
+void restored_sync(struct core *c);
+enum err restored_apply(struct core *c, struct slice payload);
 
 /* auto_compact.c */
 void auto_compact_tick(struct core *c);

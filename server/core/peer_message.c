@@ -10,7 +10,7 @@
 
 #include "core/raft/raft_codec.h"
 
-enum { REFUSAL_INTERVAL_MS = 1000, REFUSAL_COUNTS_MS = 10000, FIRST_BODY = 10, LAST_BODY = 21, BODY_RAFT = 10, BODY_REFUSED = 17 };
+enum { REFUSAL_INTERVAL_MS = 1000, REFUSAL_COUNTS_MS = 10000, FIRST_BODY = 10, LAST_BODY = 31, BODY_RAFT = 10, BODY_REFUSED = 17 };
 
 #define REFUSED(name) HOLDFAST__INTERNAL__REFUSED_REASON__REFUSED_##name
 #define RAFT_KIND(name) HOLDFAST__INTERNAL__RAFT_MESSAGE_KIND__RAFT_##name
@@ -242,6 +242,7 @@ static struct peer *admit(struct core *c, const struct envelope *env)
 	if (env->boot > p->boot) {
 		p->boot = env->boot;
 		p->boot_since = core_clock(c);
+		compare_soon(c);
 	}
 	p->heard_at = core_clock(c);
 	return p;
@@ -296,6 +297,12 @@ static void dispatch(struct core *c, struct peer *p, const struct envelope *env)
 		break;
 	case 21:
 		cache_link_from_leader(c, env->body);
+		break;
+	case 24:
+		compare_ask(c, p, env->body);
+		break;
+	case 25:
+		compare_reply(c, p, env->body);
 		break;
 	default:
 		break;

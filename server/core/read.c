@@ -342,6 +342,12 @@ static enum err read_from_state(struct core *c, struct call *call, struct buf *r
 	case METHOD_NODES_GET:
 	case METHOD_NODES_LIST:
 		return node_read_run(c, call, reply);
+	case METHOD_MAINTENANCE_ALARM:
+		alarms_list(c, buf_view(&call->bytes), reply);
+		return ERR_OK;
+	case METHOD_MAINTENANCE_SNAPSHOT: /* the stream follows, once the state here is recent enough */
+		kv_write_header(&c->env, c->state.revision, reply, 1);
+		return ERR_OK;
 	default:
 		return ERR_UNIMPLEMENTED;
 	}

@@ -21,7 +21,7 @@ static bool is_reserved(enum method_id m)
 {
 	return m == METHOD_LOCK_UNLOCK || m == METHOD_LOCKS_BREAK_HOLD || m == METHOD_LEASE_REVOKE || m == METHOD_KV_DELETE_RANGE || m == METHOD_LEASE_KEEP_ALIVE ||
 	       m == METHOD_ELECTION_RESIGN || m == METHOD_NODES_DELETE || m == METHOD_MAINTENANCE_STATUS || m == METHOD_MAINTENANCE_MOVE_LEADER ||
-	       m == METHOD_CLUSTER_MEMBER_REMOVE;
+	       m == METHOD_CLUSTER_MEMBER_REMOVE || m == METHOD_MAINTENANCE_ALARM;
 }
 
 static void submit_command(struct core *c, const struct core_request *r, uint32_t kind)
@@ -140,8 +140,30 @@ static void submit_question(struct core *c, const struct core_request *r)
 	((struct call *)map64_get(&c->calls.by_tag, r->tag))->ask = true;
 }
 
+/* With replicas that differ and nobody to say who is right, only what lets an operator look and decide, and what keeps sessions alive. */
+static bool is_served_when_corrupt(enum method_id m)
+{
+	switch (m) {
+	case METHOD_MAINTENANCE_ALARM:
+	case METHOD_MAINTENANCE_SNAPSHOT:
+	case METHOD_LEASE_KEEP_ALIVE:
+	case METHOD_CLUSTER_MEMBER_LIST:
+	case METHOD_CLUSTER_MEMBER_ADD:
+	case METHOD_CLUSTER_MEMBER_REMOVE:
+	case METHOD_CLUSTER_MEMBER_UPDATE:
+	case METHOD_CLUSTER_MEMBER_PROMOTE:
+		return true;
+	default:
+		return false;
+	}
+}
+
 static void submit(struct core *c, const struct core_request *r)
 {
+	if (alarms_cell_is_corrupt(c) && !is_served_when_corrupt(r->method)) {
+		answer_now(c, r->tag, ERR_CLUSTER_CORRUPT, NULL);
+		return;
+	}
 	switch (r->method) {
 	case METHOD_KV_RANGE: submit_range(c, r); break;
 	case METHOD_KV_PUT: submit_command(c, r, CMD(PUT)); break;
@@ -178,7 +200,14 @@ static void submit(struct core *c, const struct core_request *r)
 	case METHOD_CLUSTER_MEMBER_LIST:
 	case METHOD_ELECTION_LEADER:
 	case METHOD_LOCKS_LIST:
-	case METHOD_LOCKS_VERIFY: submit_read(c, r); break;
+	case METHOD_LOCKS_VERIFY:
+	case METHOD_MAINTENANCE_SNAPSHOT: submit_read(c, r); break;
+	case METHOD_MAINTENANCE_ALARM:
+		if (wire_find_u64(r->bytes, 1, 0) == ETCDSERVERPB__ALARM_REQUEST__ALARM_ACTION__GET)
+			submit_read(c, r);
+		else
+			alarms_submit(c, r);
+		break;
 	case METHOD_LOCK_LOCK:
 	case METHOD_ELECTION_CAMPAIGN: lock_submit(c, r); break;
 	case METHOD_LOCK_UNLOCK: submit_command(c, r, CMD(UNLOCK)); break;

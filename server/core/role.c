@@ -16,6 +16,8 @@ static void promote(struct core *c)
 	memset(&c->compact, 0, sizeof c->compact);
 	bounds_begin(c);
 	gate_promote(c);
+	compare_promoted(c);
+	c->alarms.again_at = 0;
 	renew_role_changed(c);
 }
 
@@ -68,7 +70,11 @@ void role_sync(struct core *c)
 {
 	if (raft_current_term(c->raft) != c->term || raft_role(c->raft) != c->role || raft_leader(c->raft) != c->leader)
 		role_change(c);
-	if (c->role == RAFT_LEADER && c->promoted != c->term && c->state.applied.term == c->term)
+	if (c->role != RAFT_LEADER || c->promoted == c->term || c->state.applied.term != c->term)
+		return;
+	if (c->state.restored)
+		restored_sync(c);
+	else
 		promote(c);
 }
 

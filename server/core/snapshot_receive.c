@@ -220,7 +220,8 @@ static void install(struct core *c)
 	propose_applied_term(c, id.term);
 	renew_unpark(c);
 	c->seen.snapshots_installed++;
-	core_emit(c, TRACE_INSTALL, id.index, id.term, 0);
+	compare_applied(c);
+	core_emit(c, TRACE_INSTALL, id.index, id.term, (uint64_t)c->state.revision);
 }
 
 static void finished(struct core *c)

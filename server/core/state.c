@@ -7,6 +7,7 @@
 
 #include "base/hash.h"
 #include "base/mem.h"
+#include "core/alarm/alarm.h"
 #include "core/auth/auth.h"
 #include "core/lease/lease.h"
 #include "core/lock/lock.h"
@@ -29,6 +30,7 @@ void state_init(struct state *st)
 	tree_init(&st->results, &result_record_type);
 	tree_init(&st->sessions, &session_record_type);
 	tree_init(&st->auth, &auth_record_type);
+	tree_init(&st->alarms, &alarm_record_type);
 	tree_init(&st->open_sessions, &open_session_type);
 	tree_init(&st->removed, &removed_record_type);
 }
@@ -44,6 +46,7 @@ size_t state_trees(struct state *st, struct tree *ret[STATE_TREES_MAX])
 	ret[n++] = &st->results;
 	ret[n++] = &st->sessions;
 	ret[n++] = &st->auth;
+	ret[n++] = &st->alarms;
 	ret[n++] = &st->open_sessions;
 	ret[n++] = &st->removed;
 	for (size_t i = 1; i < n; i++)
@@ -62,6 +65,8 @@ uint64_t state_hash(const struct state *st)
 	h = hash64_u64(h, st->applied.term);
 	h = hash64_u64(h, (uint64_t)st->revision);
 	h = hash64_u64(h, (uint64_t)st->compact_revision);
+	if (st->restored)
+		h = hash64_u64(h, st->restored);
 	for (size_t i = 0; i < n; i++) {
 		if (trees[i]->len == 0)
 			continue;
@@ -83,6 +88,7 @@ struct state state_view(const struct state *st)
 	view.results = tree_view(&st->results);
 	view.sessions = tree_view(&st->sessions);
 	view.auth = tree_view(&st->auth);
+	view.alarms = tree_view(&st->alarms);
 	view.open_sessions = tree_view(&st->open_sessions);
 	view.removed = tree_view(&st->removed);
 	return view;
@@ -97,6 +103,7 @@ void state_deinit(struct state *st)
 	tree_deinit(&st->results);
 	tree_deinit(&st->sessions);
 	tree_deinit(&st->auth);
+	tree_deinit(&st->alarms);
 	tree_deinit(&st->open_sessions);
 	tree_deinit(&st->removed);
 }

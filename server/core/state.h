@@ -18,16 +18,18 @@ enum state_section {
 	SECTION_RESULTS = 6, /* exactly once */
 	SECTION_SESSIONS = 7,
 	SECTION_AUTH = 8,
+	SECTION_ALARMS = 9,
 	SECTION_OPEN_SESSIONS = 10,
 	SECTION_REMOVED = 11,
 };
 
-#define STATE_TREES_MAX 10
+#define STATE_TREES_MAX 16
 
 struct state {
 	struct entry_id applied;   /* the last entry whose effects are in here */
 	revision revision;         /* starts at 1, empty */
-	revision compact_revision; /* 0: never compacted (etcd says -1 to nobody) */
+	revision compact_revision; /* 0: never compacted */
+	uint64_t restored;         /* not 0: made from a backup, and its revision is not raised yet: nothing else may happen before (restored.c) */
 	struct tree keys;          /* key -> struct key_record (store.h) */
 	struct tree leases;        /* lease ID, big-endian -> struct lease_record (lease.h) */
 	struct tree contenders;    /* (lock name, create_revision) -> struct contender (lock.h) */
@@ -36,6 +38,7 @@ struct state {
 	struct tree sessions;      /* lease ID, big-endian -> struct session_record (once.h) */
 	struct tree auth;          /* kind and name -> struct auth_record (auth.h) */
 	struct tree open_sessions; /* lease ID, big-endian -> struct open_session (session.h) */
+	struct tree alarms;        /* (type, member ID), big-endian -> struct alarm_record (alarm.h) */
 	struct tree removed;       /* member ID, big-endian -> struct removed_record (member.h) */
 };
 

@@ -1,10 +1,37 @@
 /* status.c: what a replica answers at once from what it has, without asking anybody: about itself, and reads that may be old. */
 #include "internal.h"
 
+#include "core/alarm/alarm.h"
+
+static const char *alarm_name(uint32_t type)
+{
+	return type == ALARM_NOSPACE ? "NOSPACE" : "CORRUPT";
+}
+
+/* One string for each thing that is wrong; an alarm as etcd's text form of it, with its last space. */
+static void write_errors(struct core *c, struct buf *out)
+{
+	struct buf text = { 0 };
+
+	if (raft_leader(c->raft) == 0)
+		pbw_bytes_always(out, 8, slice_of_str(err_text(ERR_NO_LEADER)));
+	for (const struct alarm_record *a = NULL; (a = alarm_next(&c->state, ALARM_NONE, a));) {
+		buf_clear(&text);
+		if (a->member)
+			buf_printf(&text, "memberID:%llu ", (unsigned long long)a->member);
+		buf_printf(&text, "alarm:%s ", alarm_name(a->type));
+		pbw_bytes_always(out, 8, buf_view(&text));
+	}
+	if (c->disk_low)
+		pbw_bytes_always(out, 8, slice_of_str("holdfast: disk space is low"));
+	buf_free(&text);
+}
+
 static void status_reply(struct core *c, struct buf *out)
 {
 	const struct member_record *self = member_find(&c->state, c->config.member);
 	uint64_t bytes = core_store_bytes(c);
+	size_t mark;
 
 	kv_write_header(&c->env, c->state.revision, out, 1);
 	pbw_bytes(out, 2, slice_of_str(c->config.version));
@@ -13,14 +40,13 @@ static void status_reply(struct core *c, struct buf *out)
 	pbw_u64(out, 5, raft_commit_index(c->raft));
 	pbw_u64(out, 6, raft_current_term(c->raft));
 	pbw_u64(out, 7, c->state.applied.index);
-	if (raft_leader(c->raft) == 0)
-		pbw_bytes_always(out, 8, slice_of_str(err_text(ERR_NO_LEADER)));
-	if (c->disk_low)
-		pbw_bytes_always(out, 8, slice_of_str("memberID:low disk space alarm:NOSPACE"));
+	write_errors(c, out);
 	pbw_u64(out, 9, bytes);
 	pbw_u64(out, 10, self && self->learner);
 	pbw_bytes(out, 11, slice_of_str(c->config.version));
 	pbw_u64(out, 12, c->config.quota_bytes);
+	mark = pbw_open(out, 13); /* downgradeInfo: there is none under way */
+	pbw_close(out, mark);
 }
 
 /* etcd's Cluster service says who answers, and no revision. */
@@ -62,17 +88,17 @@ void member_list_reply(struct core *c, struct buf *out)
 	members_write(c, 2, out);
 }
 
+/* All but the hash, which takes too long to reckon here: the owner adds it (core.h). */
 static enum err hash_kv(struct core *c, struct slice request, struct buf *out)
 {
-	revision at = (revision)wire_find_u64(request, 1, 0);
-	enum err e = store_check_revision(c->store, at);
+	revision at = (revision)wire_find_u64(request, 1, 0), compacted = c->state.compact_revision;
+	enum err e = at > 0 && at == compacted ? ERR_COMPACTED : store_check_revision(c->store, at); /* etcd: at the compaction is too early */
 
 	if (e)
 		return e;
 	kv_write_header(&c->env, c->state.revision, out, 1);
-	pbw_u64(out, 2, store_hash_kv(c->store, at));
-	pbw_i64(out, 3, c->state.compact_revision);
-	pbw_i64(out, 4, at ? at : c->state.revision);
+	pbw_i64(out, 3, compacted ? compacted : -1);
+	pbw_i64(out, 4, at > 0 ? at : c->state.revision);
 	return ERR_OK;
 }
 
@@ -80,23 +106,6 @@ static void hash_reply(struct core *c, struct buf *out)
 {
 	kv_write_header(&c->env, c->state.revision, out, 1);
 	pbw_u64(out, 2, state_hash(&c->state) & UINT32_MAX);
-}
-
-/* No alarm is kept: the one there is, for lack of space, comes and goes by itself. */
-static enum err alarm_reply(struct core *c, struct slice request, struct buf *out)
-{
-	size_t mark;
-
-	if (wire_find_u64(request, 1, 0) == ETCDSERVERPB__ALARM_REQUEST__ALARM_ACTION__ACTIVATE)
-		return ERR_UNIMPLEMENTED;
-	kv_write_header(&c->env, c->state.revision, out, 1);
-	if (c->disk_low || (c->config.quota_bytes && core_store_bytes(c) > c->config.quota_bytes)) {
-		mark = pbw_open(out, 2);
-		pbw_u64(out, 1, c->config.member);
-		pbw_u64(out, 2, ETCDSERVERPB__ALARM_TYPE__NOSPACE);
-		pbw_close(out, mark);
-	}
-	return ERR_OK;
 }
 
 bool status_answer(struct core *c, const struct core_request *r)
@@ -114,9 +123,6 @@ bool status_answer(struct core *c, const struct core_request *r)
 		break;
 	case METHOD_MAINTENANCE_HASH_KV:
 		e = hash_kv(c, r->bytes, &out);
-		break;
-	case METHOD_MAINTENANCE_ALARM:
-		e = alarm_reply(c, r->bytes, &out);
 		break;
 	case METHOD_MAINTENANCE_DEFRAGMENT: /* nothing to do: memory is given back as it is freed */
 		kv_write_header(&c->env, c->state.revision, &out, 1);

@@ -36,6 +36,7 @@ void cell_free(struct cell *c)
 {
 	state_deinit(&c->initial);
 	buf_free(&c->origin);
+	free(c->token);
 }
 
 static void write_members(const struct state *st, uint32_t field, struct buf *out)
@@ -76,6 +77,26 @@ void cell_from_options(struct cell *c, const struct options *o)
 	}
 	c->cell_id = member_derive_cell_id(ids, o->members_len);
 	make_origin(c, o->initial_cluster_token);
+}
+
+void cell_from_backup(struct cell *c, const struct options *o, const uint8_t checksum[SHA256_BYTES])
+{
+	struct options with_token = *o;
+	struct buf token = { .ptr = NULL };
+	buf_printf(&token, "%s.", o->initial_cluster_token);
+	for (size_t i = 0; i < 8; i++)
+		buf_printf(&token, "%02x", checksum[i]);
+	buf_append_byte(&token, 0);
+	c->token = (char *)token.ptr;
+	with_token.initial_cluster_token = c->token;
+	cell_from_options(c, &with_token);
+	c->joined = true;
+	make_origin(c, c->token);
+}
+
+const char *cell_backup_token(const struct cell *c)
+{
+	return c->token;
 }
 
 /* ---- from what was kept, or told ---- */

@@ -27,6 +27,7 @@
 #include "rpc/rpc.h"
 #include "credentials.h"
 #include "options.h"
+#include "snapshot_cmd.h"
 #include "supervise.h"
 #include "transport.h"
 #include "version.h"
@@ -184,6 +185,13 @@ static enum err open_storage(struct server *s, struct errmsg *em)
 	return e;
 }
 
+static uint64_t unix_ms(void)
+{
+	struct timespec ts;
+	clock_gettime(CLOCK_REALTIME, &ts);
+	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
+}
+
 static struct core_config core_config_of(const struct server *s, const struct storage_state *st)
 {
 	const struct options *o = &s->options;
@@ -210,6 +218,10 @@ static struct core_config core_config_of(const struct server *s, const struct st
 		.auto_compact_revisions = o->auto_compaction_revisions,
 		.watch_progress_ms = (uint32_t)o->watch_progress_ms,
 		.auth_token_ttl_ms = (uint32_t)o->auth_token_ttl_s * 1000,
+		.no_auto_clear = !o->quota_auto_clear,
+		.compare_ms = (uint32_t)o->corrupt_check_ms,
+		.compare_initial = o->initial_corrupt_check,
+		.boot_unix_ms = unix_ms(),
 		.version = o->etcd_version,
 	};
 }
@@ -425,6 +437,10 @@ int main(int argc, char **argv)
 	struct errmsg em = { .text = "" };
 	sigset_t set;
 	int signal_fd, code;
+	if (argc > 1 && strcmp(argv[1], "snapshot") == 0) {
+		free(s);
+		return snapshot_command(argc - 1, argv + 1);
+	}
 	switch (options_parse_env(&s->options, argc, argv, environ, &em)) {
 	case OPTIONS_EXIT_OK:
 		options_free(&s->options);

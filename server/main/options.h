@@ -71,6 +71,8 @@ struct options {
 	char *auth_token;     /* "simple" or "jwt,..." */
 	uint64_t auth_token_ttl_s, bcrypt_cost;
 	char *audit_log;      /* NULL: none */
+	uint64_t corrupt_check_ms; /* 0: never */
+	bool initial_corrupt_check, quota_auto_clear;
 	char *etcd_version;
 	char *config_file; /* NULL: none */
 	struct options_warning warnings[OPTIONS_WARNINGS_MAX];

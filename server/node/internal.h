@@ -11,12 +11,16 @@
 #include "node/node.h"
 
 /* An event on its way to the core's thread that owns its bytes. */
+struct task;
 struct inbox_item {
 	struct list link;
 	struct core_event event; /* its slices point into `bytes` */
 	struct buf bytes;
 	struct raft_entry **entries; /* EVENT_LOG_READ: owned references */
 	struct submit_stream *stream; /* EVENT_STREAM_OPEN */
+	/* Not an event: run by the core's thread in its place. */
+	void (*run)(struct node *n, struct inbox_item *item);
+	struct task *task;
 };
 
 struct inbox {
@@ -75,6 +79,19 @@ struct snap {
 	uint64_t received_bytes;
 };
 
+/* See task.c. The functions are the core's thread's, but for work. */
+struct task {
+	struct list link;
+	struct node *node;
+	struct state view;
+	bool busy;
+	void (*work)(struct task *t); /* snapshot thread */
+	void (*done)(struct task *t); /* the work is done; task_run again, or task_end */
+	void (*tick)(struct task *t); /* NULL: nothing; a few times a second */
+	void (*stop)(struct task *t); /* tell the caller */
+	void (*free)(struct task *t); /* the view is closed */
+};
+
 struct waiting_message {
 	struct list link;
 	struct core_message message;
@@ -96,6 +113,9 @@ struct node {
 	struct map64 calls;      /* tag -> struct submit_call */
 	struct map64 streams;    /* tag -> struct submit_stream */
 	struct list held_back;   /* struct waiting_message, in wait_seq order */
+	struct list tasks;       /* struct task */
+	size_t tasks_len;
+	struct list backups;     /* those that have no view yet */
 	uint64_t disk_queued, disk_done; /* seq of writes */
 	uint64_t write_began_us;       /* the one under way, or the first of them */
 	size_t batch_calls, write_calls; /* calls of the last batch; of the one that began the write */
@@ -127,6 +147,20 @@ void disk_item_free(struct disk_item *item);
 void snap_start(struct snap *s, struct node *n);
 void snap_stop(struct snap *s);
 void snap_queue(struct snap *s, struct snapshot_job *job); /* takes its bytes */
+void snap_queue_task(struct snap *s, struct task *t);
+
+bool task_begin(struct task *t, struct node *n); /* opens its view; false: there are too many */
+void task_run(struct task *t);
+void task_work(struct task *t);                  /* snapshot thread */
+void task_end(struct task *t);                   /* closes its view */
+void tasks_tick(struct node *n);
+void tasks_stop(struct node *n);
+void tasks_free(struct node *n);
+
+void hash_answer(struct node *n, struct submit_call *call, struct buf *reply);
+void backup_open(struct node *n, struct submit_stream *s, uint64_t now);
+void backup_step(struct node *n, const struct core_event *e); /* of a stream that is no backup: nothing */
+void node_trace(void *ctx, const struct core_trace *t);
 
 enum err node_load(struct node *n, struct errmsg *em); /* makes n->core from what is stored */
 void node_fail(struct node *n, const char *reason);    /* any thread: the replica must stop; told once */

@@ -86,6 +86,10 @@ static void answer(struct node *n, struct core_answer *a)
 		return;
 	if (call->caller.wanted)
 		call->user = buf_take(&a->user);
+	if (call->method == METHOD_MAINTENANCE_HASH_KV && !a->err && !call->ask) {
+		hash_answer(n, call, &a->reply);
+		return;
+	}
 	call->done(call, a->err, &a->reply, &a->details);
 }
 
@@ -107,6 +111,9 @@ static const char *fatal_reason(enum core_fatal f)
 		return "the peers belong to another cell: check --initial-cluster and --initial-cluster-token";
 	case CORE_FATAL_CORRUPT:
 		return "this replica's state cannot be trusted: replace the member";
+	case CORE_FATAL_DIFFERS:
+		return "this replica's state differs from that of a quorum: remove the member from the cell, give it an empty data directory and add it anew, then "
+		       "disarm its CORRUPT alarm";
 	case CORE_OK:
 		break;
 	}
@@ -294,6 +301,22 @@ static void answer_canceled(struct node *n, uint64_t tag)
 		call->done(call, ERR_CANCELED, &none, &none);
 }
 
+static bool is_stream_event(enum core_event_kind kind)
+{
+	return kind == EVENT_STREAM_WRITABLE || kind == EVENT_STREAM_CLOSED;
+}
+
+static void step_item(struct node *n, struct inbox_item *item)
+{
+	if (item->event.kind == EVENT_STREAM_OPEN && item->event.stream.method == METHOD_MAINTENANCE_SNAPSHOT) {
+		backup_open(n, item->stream, item->event.now);
+		return;
+	}
+	if (is_stream_event(item->event.kind) && (n->tasks_len > 0 || !list_empty(&n->backups)))
+		backup_step(n, &item->event);
+	core_step(n->core, &item->event);
+}
+
 static void step_items(struct node *n, struct list *items, uint64_t now)
 {
 	struct list *it;
@@ -304,7 +327,10 @@ static void step_items(struct node *n, struct list *items, uint64_t now)
 			item->event.stream.caller = &item->stream->caller;
 			map64_put(&n->streams, item->event.stream.tag, item->stream);
 		}
-		core_step(n->core, &item->event);
+		if (item->run)
+			item->run(n, item);
+		else
+			step_item(n, item);
 		if (item->event.kind == EVENT_CANCEL)
 			answer_canceled(n, item->event.tag);
 		inbox_item_free(item);
@@ -351,6 +377,7 @@ static void run_batch(struct node *n, struct batch *b, struct core_update *up)
 	if (now >= core_next_deadline(n->core) || now - n->ticked_ms >= TICK_MS) {
 		struct core_event tick = { .kind = EVENT_TICK, .now = now };
 		n->ticked_ms = now;
+		tasks_tick(n);
 		core_step(n->core, &tick);
 	}
 	core_take(n->core, up);
@@ -362,6 +389,7 @@ static void answer_all(struct node *n)
 	struct buf none = { .ptr = NULL };
 	uint64_t tag;
 	void *value;
+	tasks_stop(n);
 	for (size_t pos = 0; map64_next(&n->calls, &pos, &tag, &value);) {
 		struct submit_call *c = value;
 		map64_remove(&n->calls, tag);
@@ -417,11 +445,14 @@ enum err node_new(const struct node_config *config, struct node **ret, struct er
 	pthread_cond_init(&n->status_changed, &attr);
 	pthread_condattr_destroy(&attr);
 	list_init(&n->held_back);
+	list_init(&n->tasks);
+	list_init(&n->backups);
 	e = node_load(n, em);
 	if (e) {
 		node_free(n);
 		return e;
 	}
+	core_set_trace(n->core, node_trace, n);
 	publish_status(n);
 	*ret = n;
 	return ERR_OK;
@@ -484,6 +515,7 @@ void node_free(struct node *n)
 		buf_free(&w->message.bytes);
 		free(w);
 	}
+	tasks_free(n);
 	core_free(n->core);
 	map64_deinit(&n->calls);
 	map64_deinit(&n->streams);
@@ -517,7 +549,7 @@ void node_health(struct node *n, struct node_health *ret)
 	struct core_status s;
 	node_status(n, &s);
 	*ret = (struct node_health){ .serving = s.serving, .leader = s.role == RAFT_LEADER, .leader_id = s.leader, .term = s.term,
-				     .applied = s.applied, .revision = (uint64_t)s.revision, .no_space = s.no_space, .store_bytes = s.store_bytes, .keys = s.keys, .learner = s.learner,
+				     .applied = s.applied, .revision = (uint64_t)s.revision, .no_space = s.no_space, .corrupt = s.corrupt, .store_bytes = s.store_bytes, .keys = s.keys, .learner = s.learner,
 				     .silence_ms = node_silence_ms(n) };
 }
 

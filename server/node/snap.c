@@ -11,6 +11,7 @@
 struct snap_item {
 	struct list link;
 	struct snapshot_job job;
+	struct task *task; /* not NULL: this, and no job */
 };
 
 void snap_queue(struct snap *s, struct snapshot_job *job)
@@ -18,6 +19,16 @@ void snap_queue(struct snap *s, struct snapshot_job *job)
 	struct snap_item *item = mem_zalloc(sizeof(*item));
 	item->job = *job;
 	job->bytes = (struct buf){ .ptr = NULL };
+	pthread_mutex_lock(&s->mu);
+	list_push_back(&s->queue, &item->link);
+	pthread_cond_signal(&s->wake);
+	pthread_mutex_unlock(&s->mu);
+}
+
+void snap_queue_task(struct snap *s, struct task *t)
+{
+	struct snap_item *item = mem_zalloc(sizeof(*item));
+	item->task = t;
 	pthread_mutex_lock(&s->mu);
 	list_push_back(&s->queue, &item->link);
 	pthread_cond_signal(&s->wake);
@@ -187,7 +198,10 @@ static void *snap_main(void *arg)
 		if (!it)
 			break;
 		struct snap_item *item = CONTAINER_OF(it, struct snap_item, link);
-		run(s, &item->job);
+		if (item->task)
+			task_work(item->task);
+		else
+			run(s, &item->job);
 		free(item);
 	}
 	drop_received(s);

@@ -26,9 +26,13 @@ CHECK(check_node_get);
 CHECK(check_node_set);
 CHECK(check_node_delete);
 CHECK(check_node_list);
+CHECK(check_alarm);
+CHECK(check_downgrade);
 
 /* What is worth a line in the log once it is done. */
 void note_member_change(const struct service_call *c, struct slice request, struct slice reply);
+void note_alarm(const struct service_call *c, struct slice request, struct slice reply);
+void note_defragment(const struct service_call *c, struct slice request, struct slice reply);
 void note_locks_break(const struct service_call *c, struct slice request, struct slice reply);
 
 /* The request as its own type: unpacked by the method's descriptor, so it is that. */

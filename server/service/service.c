@@ -58,8 +58,14 @@ static const struct handler handlers[METHOD_COUNT] = {
 	[METHOD_CLUSTER_MEMBER_UPDATE] = { &unary_class, NULL, note_member_change },
 	[METHOD_CLUSTER_MEMBER_LIST] = { &unary_class, NULL },
 	[METHOD_CLUSTER_MEMBER_PROMOTE] = { &unary_class, NULL, note_member_change },
-	[METHOD_MAINTENANCE_STATUS] = { &unary_class, NULL },
 	[METHOD_MAINTENANCE_MOVE_LEADER] = { &unary_class, NULL },
+	[METHOD_MAINTENANCE_ALARM] = { &unary_class, check_alarm, note_alarm },
+	[METHOD_MAINTENANCE_STATUS] = { &unary_class, NULL },
+	[METHOD_MAINTENANCE_DEFRAGMENT] = { &unary_class, NULL, note_defragment },
+	[METHOD_MAINTENANCE_HASH] = { &unary_class, NULL },
+	[METHOD_MAINTENANCE_HASH_KV] = { &unary_class, NULL },
+	[METHOD_MAINTENANCE_SNAPSHOT] = { &observe_class, NULL }, /* one request, then what the node has to say */
+	[METHOD_MAINTENANCE_DOWNGRADE] = { &unary_class, check_downgrade },
 
 	[METHOD_ELECTION_CAMPAIGN] = { &unary_class, check_campaign },
 	[METHOD_ELECTION_PROCLAIM] = { &unary_class, check_proclaim },

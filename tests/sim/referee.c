@@ -6,6 +6,7 @@
 #include "sim.h"
 
 #include "base/pbw.h"
+#include "core/alarm/alarm.h"
 #include "core/command.h"
 #include "core/kv/kv.h"
 #include "core/member/member.h"
@@ -181,6 +182,7 @@ static enum err execute(void *ctx, struct kv_outcome *out)
 	case CMD(LOCK_BREAK): return kv_lock_break(env, payload, &out->reply);
 	case CMD(ABANDON): return abandon(f, payload);
 	case CMD(MEMBER_PUBLISH): publish(f, payload); return ERR_OK;
+	case CMD(ALARM): return alarm_apply(&f->state, payload, &out->reply);
 	case CMD(RESIGN): return kv_resign(env, payload, &out->reply);
 	case CMD(PROCLAIM): return kv_proclaim(env, payload, &out->reply);
 	default: return ERR_UNIMPLEMENTED;

@@ -65,6 +65,8 @@ struct core_config world_core_config(struct replica *r)
 		.append_bytes = cf->append_bytes,
 		.inflight = cf->inflight,
 		.watch_progress_ms = 1000,
+		.compare_ms = 2000,
+		.compare_initial = true,
 		.version = "3.5.0",
 	};
 }

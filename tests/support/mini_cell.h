@@ -19,6 +19,11 @@ struct mini_options {
 	uint64_t snapshot_keep;
 	uint64_t quota_bytes;    /* 0: none */
 	uint32_t auto_compact_ms;
+	bool no_auto_clear;
+	uint32_t compare_ms;     /* 0: replicas do not compare their states */
+	bool may_differ;         /* the test bends a state: it is the replicas that find out */
+	uint64_t boot_unix_ms;
+	bool restored;           /* the cell is one made from a backup (of nothing) */
 	uint32_t max_pending;    /* 0: 100000 */
 	uint32_t max_waiters;    /* 0: 100000 */
 	uint32_t check_every;    /* core_check after so many batches; 0: after each */
@@ -80,6 +85,7 @@ void mini_stream(struct mini_cell *m, size_t i, enum core_event_kind kind, uint6
 struct core *mini_core(struct mini_cell *m, size_t i); /* NULL while it is down */
 member_id mini_member(const struct mini_cell *m, size_t i);
 size_t mini_leader(const struct mini_cell *m); /* the live one that serves with the highest term; replicas when there is none */
+raft_index mini_log_first(const struct mini_cell *m, size_t i); /* of the log on its disk */
 enum core_fatal mini_fatal(const struct mini_cell *m, size_t i);
 uint64_t mini_messages(const struct mini_cell *m); /* sent so far */
 revision mini_token(const struct mini_answer *a);  /* of a LockResponse */

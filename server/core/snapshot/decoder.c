@@ -202,6 +202,7 @@ enum err snapshot_decoder_finish(struct snapshot_decoder *d, struct state *ret)
 	d->state.applied = d->head.applied;
 	d->state.revision = d->head.revision;
 	d->state.compact_revision = d->head.compact_revision;
+	d->state.restored = d->head.restored;
 	if (!d->has_head || state_hash(&d->state) != d->head.state_hash) {
 		d->failed = true;
 		return ERR_CORRUPT;

@@ -80,6 +80,7 @@ static void append_head(struct snapshot_encoder *e, struct buf *chunk)
 		.compact_revision = e->view.compact_revision,
 		.state_hash = state_hash(&e->view),
 		.cell_id = e->cell_id,
+		.restored = e->view.restored,
 	};
 	struct buf packed = { 0 };
 	struct buf record = { 0 };

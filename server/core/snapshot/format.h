@@ -23,6 +23,7 @@ struct snapshot_head {
 	struct entry_id applied;
 	revision revision, compact_revision;
 	uint64_t state_hash, cell_id;
+	uint64_t restored; /* see state.h */
 };
 
 void snapshot_head_encode(const struct snapshot_head *h, struct buf *out);

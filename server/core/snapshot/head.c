@@ -14,6 +14,7 @@ enum { /* of internal.SnapshotHead */
 	FIELD_COMPACT_REVISION = 5,
 	FIELD_STATE_HASH = 6,
 	FIELD_CELL_ID = 7,
+	FIELD_RESTORED = 8,
 };
 
 void snapshot_head_encode(const struct snapshot_head *h, struct buf *out)
@@ -25,6 +26,7 @@ void snapshot_head_encode(const struct snapshot_head *h, struct buf *out)
 	pbw_i64(out, FIELD_COMPACT_REVISION, h->compact_revision);
 	pbw_fixed64(out, FIELD_STATE_HASH, h->state_hash);
 	pbw_fixed64(out, FIELD_CELL_ID, h->cell_id);
+	pbw_u64(out, FIELD_RESTORED, h->restored);
 }
 
 static enum err from_message(const Holdfast__Internal__SnapshotHead *pb, struct snapshot_head *ret)
@@ -39,6 +41,7 @@ static enum err from_message(const Holdfast__Internal__SnapshotHead *pb, struct 
 		.compact_revision = pb->compact_revision,
 		.state_hash = pb->state_hash,
 		.cell_id = pb->cell_id,
+		.restored = pb->restored,
 	};
 	return ERR_OK;
 }

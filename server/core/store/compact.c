@@ -91,3 +91,10 @@ enum err store_compact(struct store *s, revision at)
 	history_shrink(h);
 	return ERR_OK;
 }
+
+void store_raise(struct store *s, revision to)
+{
+	ASSERT(!s->in_txn);
+	if (to > s->st->revision)
+		s->st->revision = to;
+}

@@ -95,6 +95,9 @@ revision store_txn_revision(const struct store *s);
 /* Ends it. state->revision is raised when something changed. Returns whether. */
 bool store_txn_end(struct store *s);
 
+/* The revision becomes at least `to`, without an event: for a cell made from a backup. Not inside a transaction. */
+void store_raise(struct store *s, revision to);
+
 /* ---- compaction ---- */
 /* ERR_COMPACTED when at <= compact_revision (unless both are 0: nothing to do), ERR_FUTURE_REVISION; else history below `at` is gone, all
  * of it when this returns. Work is proportional to the events dropped and to those at exactly `at`: whoever compacts much does it in steps
