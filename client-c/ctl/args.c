@@ -23,6 +23,7 @@ static const struct row rows[FLAG_COUNT] = {
 	[FLAG_CERT] = { { "cert", '\0', "FILE", NULL, "our certificate, for replicas that ask for one (default $HOLDFAST_CERT)" }, KIND_TEXT, AT(cert), 0, 0 },
 	[FLAG_KEY] = { { "key", '\0', "FILE", NULL, "its key (default $HOLDFAST_KEY)" }, KIND_TEXT, AT(key), 0, 0 },
 	[FLAG_SKIP_VERIFY] = { { "insecure-skip-tls-verify", '\0', NULL, NULL, "believe whoever answers: for tests" }, KIND_BOOL, AT(insecure_skip_tls_verify), 0, 0 },
+	[FLAG_USER] = { { "user", '\0', "NAME[:PASSWORD]", NULL, "who asks; the password comes from $HOLDFAST_PASSWORD or is asked for (default $HOLDFAST_USER)" }, KIND_TEXT, AT(user), 0, 0 },
 	[FLAG_OUTPUT] = { { "output", 'o', "FORMAT", "simple table json fields", "simple, table, json or fields (default simple)" }, KIND_CHOICE, AT(output), 0, 0 },
 	[FLAG_HEX] = { { "hex", '\0', NULL, NULL, "keys and values are given and printed in hexadecimal" }, KIND_BOOL, AT(hex), 0, 0 },
 	[FLAG_TIMEOUT] = { { "timeout", '\0', "TIME", NULL, "how long to try, over all replicas (default 10s)" }, KIND_DURATION, AT(timeout_ms), 1, 0 },
@@ -56,6 +57,7 @@ static const struct row rows[FLAG_COUNT] = {
 	[FLAG_KEYS] = { { "keys", '\0', NULL, NULL, "list the keys that are attached to it" }, KIND_BOOL, AT(keys), 0, 0 },
 	[FLAG_CLUSTER] = { { "cluster", '\0', NULL, NULL, "ask every member of the cell, whichever endpoints are given" }, KIND_BOOL, AT(cluster), 0, 0 },
 	[FLAG_LEARNER] = { { "learner", '\0', NULL, NULL, "it copies the log and has no vote until it is promoted" }, KIND_BOOL, AT(learner), 0, 0 },
+	[FLAG_NO_PASSWORD] = { { "no-password", '\0', NULL, NULL, "no password will do: for who comes with a certificate" }, KIND_BOOL, AT(no_password), 0, 0 },
 };
 
 const struct flag *flag_by_id(enum flag_id id)

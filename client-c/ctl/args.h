@@ -16,13 +16,13 @@ enum output { OUTPUT_SIMPLE, OUTPUT_TABLE, OUTPUT_JSON, OUTPUT_FIELDS };
 
 enum flag_id {
 	/* of every command */
-	FLAG_ENDPOINTS, FLAG_CACERT, FLAG_CERT, FLAG_KEY, FLAG_SKIP_VERIFY, FLAG_OUTPUT, FLAG_HEX, FLAG_TIMEOUT, FLAG_HELP,
+	FLAG_ENDPOINTS, FLAG_CACERT, FLAG_CERT, FLAG_KEY, FLAG_SKIP_VERIFY, FLAG_USER, FLAG_OUTPUT, FLAG_HEX, FLAG_TIMEOUT, FLAG_HELP,
 	/* of some */
 	FLAG_SHARED, FLAG_TRY, FLAG_WAIT, FLAG_TTL, FLAG_OBSERVE,
 	FLAG_PREFIX, FLAG_FROM_KEY, FLAG_LIMIT, FLAG_REV, FLAG_SORT, FLAG_ORDER, FLAG_KEYS_ONLY, FLAG_VALUES_ONLY, FLAG_COUNT_ONLY, FLAG_LOCAL,
 	FLAG_LEASE, FLAG_PREV_KV, FLAG_IGNORE_VALUE, FLAG_IGNORE_LEASE,
 	FLAG_EVENTS, FLAG_ONLY, FLAG_PROGRESS, FLAG_PHYSICAL,
-	FLAG_ID, FLAG_ONCE, FLAG_KEYS, FLAG_CLUSTER, FLAG_LEARNER,
+	FLAG_ID, FLAG_ONCE, FLAG_KEYS, FLAG_CLUSTER, FLAG_LEARNER, FLAG_NO_PASSWORD,
 	FLAG_COUNT
 };
 
@@ -37,6 +37,7 @@ struct args {
 	const char *endpoints;       /* as given; args_endpoint takes it apart */
 	const char *cacert, *cert, *key; /* files; NULL: none */
 	bool insecure_skip_tls_verify;
+	const char *user;                /* NAME or NAME:PASSWORD; NULL: none */
 	int64_t output;              /* enum output */
 	bool hex;
 	uint64_t timeout_ms;
@@ -48,7 +49,7 @@ struct args {
 	bool prefix, from_key, keys_only, values_only, count_only, local, prev_kv, ignore_value, ignore_lease;
 	int64_t limit, rev, sort, order; /* sort, order: RangeRequest's own numbers */
 	int64_t lease, events, only, id;
-	bool progress, physical, once, keys, cluster, learner;
+	bool progress, physical, once, keys, cluster, learner, no_password;
 };
 
 struct ctl;

@@ -46,7 +46,10 @@ bool was_not_done(int code, const char *text)
 {
 	/* Refused at the door. */
 	return (code == STATUS_UNAVAILABLE && text_is(text, ERR_NO_LEADER)) || (code == STATUS_RESOURCE_EXHAUSTED && text_is(text, ERR_OVERLOADED))
-		|| (code == STATUS_RESOURCE_EXHAUSTED && text_is(text, ERR_TOO_MANY_REQUESTS));
+		|| (code == STATUS_RESOURCE_EXHAUSTED && text_is(text, ERR_TOO_MANY_REQUESTS))
+		/* A token is fetched anew. */
+		|| (code == STATUS_UNAUTHENTICATED && text_is(text, ERR_AUTH_INVALID_TOKEN))
+		|| (code == STATUS_INVALID_ARGUMENT && text_is(text, ERR_AUTH_OLD_REVISION));
 }
 
 bool is_passing(int code, const char *text)

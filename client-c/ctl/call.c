@@ -63,6 +63,8 @@ static void tell_end(struct call *c)
 	c->class = NULL;
 	rpc_metadata_find(&c->trailing, "grpc-status-details-bin", &details);
 	snprintf(text, sizeof(text), "%.*s", (int)GRPC_SLICE_LENGTH(c->text), (const char *)GRPC_SLICE_START_PTR(c->text));
+	if (c->link->login)
+		login_refused(c->link->login, (int)c->code, text);
 	class->end(c->owner, (int)c->code, text, details);
 }
 
@@ -150,6 +152,12 @@ static void begin(struct call *c, const ProtobufCMessage *request)
 			   op_of(GRPC_OP_SEND_CLOSE_FROM_CLIENT) };
 	grpc_op status = op_of(GRPC_OP_RECV_STATUS_ON_CLIENT);
 	grpc_byte_buffer *m = request ? packed(request) : NULL;
+	struct slice token = c->link->login ? login_token(c->link->login) : slice_of(NULL, 0);
+	grpc_metadata who = { .key = rpc_slice_static("token"), .value = grpc_slice_from_copied_buffer((const char *)token.ptr, token.len) };
+	if (token.len) {
+		ops[0].data.send_initial_metadata.metadata = &who;
+		ops[0].data.send_initial_metadata.count = 1;
+	}
 	ops[1].data.recv_initial_metadata.recv_initial_metadata = &c->initial;
 	ops[2].data.send_message.send_message = m;
 	/* With the status under way a batch cannot fail for good without it being told. */
@@ -159,6 +167,7 @@ static void begin(struct call *c, const ProtobufCMessage *request)
 	start(c, &status, 1, &c->ended);
 	start(c, ops, request ? 4 : 2, &c->begun);
 	receive(c);
+	grpc_slice_unref(who.value);
 	if (m)
 		grpc_byte_buffer_destroy(m);
 }

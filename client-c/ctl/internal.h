@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 
 #include "link.h"
+#include "login.h"
 
 struct endpoint {
 	char address[300];
@@ -29,6 +30,7 @@ struct link {
 	int live;                  /* tags that have to come back: K1 */
 	uint64_t dial_since;       /* 0: not dialling */
 	bool dialled_all, ending;
+	struct login *login;       /* NULL: we are nobody */
 };
 
 #endif

@@ -120,6 +120,16 @@ static bool is_ready(struct endpoint *e)
 	return e->last == GRPC_CHANNEL_READY;
 }
 
+void link_log_in(struct link *l, struct login *login)
+{
+	l->login = login;
+}
+
+static struct endpoint *with_token(struct link *l, struct endpoint *e)
+{
+	return !l->login || login_ready(l->login, l, e) ? e : NULL;
+}
+
 struct endpoint *link_pick(struct link *l)
 {
 	struct endpoint *second = NULL;
@@ -132,7 +142,7 @@ struct endpoint *link_pick(struct link *l)
 		if (e->passed_until <= now) {
 			l->current = (int)(e - l->endpoints);
 			l->dial_since = 0;
-			return e;
+			return with_token(l, e);
 		}
 		if (!second)
 			second = e;
@@ -144,14 +154,14 @@ struct endpoint *link_pick(struct link *l)
 	for (int k = 0; k < (all ? l->len : 1); k++)
 		dial(&l->endpoints[(l->current + k) % l->len]);
 	/* Rather one that failed a moment ago than none, when the others had their chance. */
-	return second && now - l->dial_since >= DIAL_OTHERS_MS ? second : NULL;
+	return second && now - l->dial_since >= DIAL_OTHERS_MS ? with_token(l, second) : NULL;
 }
 
 struct endpoint *link_pick_only(struct link *l, int i)
 {
 	struct endpoint *e = &l->endpoints[i];
 	if (is_ready(e))
-		return e;
+		return with_token(l, e);
 	l->dialled_all = true;
 	dial(e);
 	return NULL;
@@ -259,6 +269,8 @@ void link_free(struct link *l)
 {
 	if (!l)
 		return;
+	if (l->login)
+		login_drop(l->login);
 	grpc_call_unref(l->wake_call);
 	grpc_channel_destroy(l->wake_channel);
 	if (!endpoints_end(l))

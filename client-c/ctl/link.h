@@ -27,6 +27,10 @@ bool link_renew(struct link *l, char *const *endpoints, int len);
 /* Cancels what is under way. What a replica that stands still keeps open is left to the end of the process. */
 void link_free(struct link *l);
 
+/* Calls are those of this user from now on; taken. */
+struct login;
+void link_log_in(struct link *l, struct login *login);
+
 void link_wake(void *link); /* from any thread: ends the present or the next link_run */
 
 /* Waits until something has happened, at most until then; it may be earlier. */

@@ -6,6 +6,7 @@
 
 #include "ctl.h"
 #include "help.h"
+#include "login.h"
 #include "signals.h"
 
 static bool is_offline(const struct command *cmd)
@@ -28,9 +29,9 @@ static void say_nothing(gpr_log_func_args *args)
 	(void)args;
 }
 
-static int run(struct ctl *c, const struct security *security)
+static int run(struct ctl *c, const struct security *security, struct login *login)
 {
-	int code;
+	int code = EXIT_DONE;
 	gpr_set_log_function(say_nothing);
 	signals_block();
 	c->link = link_new(c->endpoints, c->endpoints_len, security);
@@ -39,7 +40,11 @@ static int run(struct ctl *c, const struct security *security)
 		return EXIT_USAGE;
 	}
 	signals_start(link_wake, c->link);
-	code = c->args.command->function(c);
+	link_log_in(c->link, login);
+	if (login)
+		code = login_first(login, c->link, now_ms() + c->args.timeout_ms);
+	if (code == EXIT_DONE)
+		code = c->args.command->function(c);
 	if (!out_flush() && code == EXIT_DONE)
 		code = out_failed();
 	signals_stop();
@@ -72,6 +77,8 @@ int main(int argc, char **argv)
 	struct ctl c = { .link = NULL };
 	struct security security = { .roots = NULL };
 	struct errmsg em = { .text = "" };
+	struct login *login = NULL;
+	char *name, *password;
 	int code;
 	if (hidden(argc, argv))
 		return EXIT_DONE;
@@ -79,6 +86,7 @@ int main(int argc, char **argv)
 	c.args.cacert = from_environment("HOLDFAST_CACERT");
 	c.args.cert = from_environment("HOLDFAST_CERT");
 	c.args.key = from_environment("HOLDFAST_KEY");
+	c.args.user = from_environment("HOLDFAST_USER");
 	if (!args_parse(&c.args, argc, argv, &em)) {
 		ctl_error("%s", em.text);
 		return EXIT_USAGE;
@@ -99,7 +107,18 @@ int main(int argc, char **argv)
 		endpoints_free(c.endpoints, c.endpoints_len);
 		return EXIT_USAGE;
 	}
-	code = run(&c, &security);
+	if (c.args.user) {
+		if (!login_words(c.args.user, &name, &password)) {
+			security_clear(&security);
+			endpoints_free(c.endpoints, c.endpoints_len);
+			return EXIT_USAGE;
+		}
+		login = login_new(name, password);
+		free(name);
+		login_wipe(password);
+	}
+	code = run(&c, &security, login);
+	login_free(login);
 	security_clear(&security);
 	endpoints_free(c.endpoints, c.endpoints_len);
 	return code;

@@ -80,12 +80,17 @@ static void job_done(struct password_job *job);
 
 static void to_passwords(struct auth_call *a)
 {
+	struct passwords *p = a->call->service->parts.passwords;
 	enum err e;
+	if (!p) {
+		finish(a, ERR_UNIMPLEMENTED);
+		return;
+	}
 	a->job.done = job_done;
 	a->job.password = buf_copy_of(buf_view(&a->password));
 	pthread_mutex_lock(&a->mu);
 	a->step = STEP_PASSWORD;
-	e = a->canceled ? ERR_CANCELED : passwords_submit(a->call->service->parts.passwords, &a->job);
+	e = a->canceled ? ERR_CANCELED : passwords_submit(p, &a->job);
 	pthread_mutex_unlock(&a->mu);
 	if (e) {
 		password_wipe(&a->job.password);

@@ -272,6 +272,16 @@ static enum err rule_nodes_list(const struct run *run, const void *request)
 	return slice_eq(path, slice_of_str("/")) ? need_prefix(run, path, AUTH_READ) : need_below(run, path, AUTH_READ);
 }
 
+/* ---- members ---- */
+
+/* That a new voter counts from now on is the leader's own word, and no client's (I2 of intake.c). */
+static enum err rule_member_change(const struct run *run, const void *request)
+{
+	const Holdfast__Internal__MemberChange *r = request;
+
+	return r->kind == HOLDFAST__INTERNAL__MEMBER_CHANGE_KIND__MEMBER_JOIN ? ERR_OK : auth_check_root(run->az->auth, run->who);
+}
+
 /* ---- of oneself ---- */
 
 static enum err rule_user_get(const struct run *run, const void *request)
@@ -361,6 +371,7 @@ static const struct command_rule command_rules[] = {
 	[CMD(LOCK_BREAK)] = { FOR_METHOD, METHOD_LOCKS_BREAK_HOLD, NULL, NULL },
 	[CMD(AUTH)] = { .whom = FOR_ROOT },
 	[CMD(AUTHENTICATE)] = { .whom = FOR_REPLICAS }, /* its password was right */
+	[CMD(MEMBER_CHANGE)] = { FOR_METHOD, METHOD_CLUSTER_MEMBER_ADD, &holdfast__internal__member_change__descriptor, rule_member_change },
 	[CMD(SESSION_OPEN)] = { FOR_METHOD, METHOD_SESSION_CONNECT, &holdfast__internal__session_opening__descriptor, rule_any_user },
 	[CMD(SESSION_RESUME)] = { FOR_METHOD, METHOD_SESSION_CONNECT, &holdfast__internal__session_resuming__descriptor, rule_any_user },
 	[CMD(SESSION_CLOSE)] = { .whom = FOR_REPLICAS }, /* by the stream that has it */
