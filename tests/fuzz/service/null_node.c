@@ -84,7 +84,7 @@ void node_stream_message(struct node *n, uint64_t tag, struct slice bytes)
 	(void)n;
 	if (!stream || stream->tag != tag)
 		return;
-	must_unpack(METHOD_WATCH_WATCH, bytes);
+	must_unpack(stream->method, bytes);
 	buf_append(&output, "\0\0\0\0", 4);
 }
 
