@@ -20,8 +20,8 @@ FENCE_SQL = cells.TOP / "client-c" / "fence" / "fence.sql"
 
 
 def built(server, path):
-    """Beside the server that is tested."""
-    return pathlib.Path(server).resolve().parents[1] / path
+    """Beside the server that is tested, or in another build (with sanitizers, say)."""
+    return pathlib.Path(os.environ.get("HOLDFAST_TEST_CLIENTS") or pathlib.Path(server).resolve().parents[1]) / path
 
 
 class Lines:
