@@ -64,7 +64,7 @@ enum hf_code call_code(int status, struct slice text, bool *ret_again)
 
 /* ---- life ---- */
 
-struct call *call_new(struct sess *s, enum call_kind kind, enum method_id method, uint64_t tag, uint64_t deadline_ms)
+struct call *sess_call_new(struct sess *s, enum call_kind kind, enum method_id method, uint64_t tag, uint64_t deadline_ms)
 {
 	struct call *c = mem_zalloc(sizeof(*c));
 	c->id = ++s->next_call;
@@ -89,7 +89,7 @@ static void cancel(struct sess *s, struct call *c)
 	c->flying = false;
 }
 
-void call_free(struct sess *s, struct call *c)
+void sess_call_free(struct sess *s, struct call *c)
 {
 	cancel(s, c);
 	list_remove(&c->node);
@@ -104,7 +104,7 @@ void calls_end(struct sess *s, enum hf_code code)
 	while (!list_empty(&s->calls)) {
 		struct call *c = CONTAINER_OF(s->calls.next, struct call, node);
 		sess_answer(s, c->tag, code, code == HF_CANCELED ? "the session was closed" : "the session is over");
-		call_free(s, c);
+		sess_call_free(s, c);
 	}
 }
 
@@ -195,7 +195,7 @@ static void time_out(struct sess *s, struct call *c)
 		watch_timeout(s, c, HF_TIMEOUT, why);
 	} else {
 		sess_answer(s, c->tag, HF_TIMEOUT, why);
-		call_free(s, c);
+		sess_call_free(s, c);
 	}
 }
 
@@ -248,7 +248,7 @@ static void answer(struct sess *s, struct call *c, enum hf_code code, const stru
 		buf_append_slice(&o->details, e->details);
 		buf_append_slice(&o->bytes, e->bytes);
 	}
-	call_free(s, c);
+	sess_call_free(s, c);
 }
 
 static void plain_reply(struct sess *s, struct call *c, const struct sess_event *e)

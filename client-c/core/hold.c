@@ -39,7 +39,7 @@ static void calls_of_hold_free(struct sess *s, struct hold *h)
 	LIST_FOR_EACH_SAFE(it, next, &s->calls) {
 		struct call *c = CONTAINER_OF(it, struct call, node);
 		if (c->hold == h)
-			call_free(s, c);
+			sess_call_free(s, c);
 	}
 }
 
@@ -57,7 +57,7 @@ static void release(struct hold *h)
 
 static void start(struct sess *s, struct hold *h)
 {
-	struct call *c = call_new(s, CALL_LOCK, h->election ? METHOD_ELECTION_CAMPAIGN : METHOD_LOCK_LOCK, h->tag,
+	struct call *c = sess_call_new(s, CALL_LOCK, h->election ? METHOD_ELECTION_CAMPAIGN : METHOD_LOCK_LOCK, h->tag,
 				  h->deadline_ms == SESS_NEVER ? SESS_NEVER : h->deadline_ms + WAIT_MARGIN_MS);
 	c->hold = h;
 	h->state = HOLD_ASKED;
@@ -193,7 +193,7 @@ static void tell(struct sess *s, struct hold *h)
 	h->state = HOLD_HELD;
 	h->told = true;
 	h->guard_from = h->token + 1;
-	guard = call_new(s, CALL_GUARD, METHOD_WATCH_WATCH, 0, SESS_NEVER);
+	guard = sess_call_new(s, CALL_GUARD, METHOD_WATCH_WATCH, 0, SESS_NEVER);
 	guard->hold = h;
 }
 
@@ -229,7 +229,7 @@ static void lock_reply(struct sess *s, struct call *c, const struct sess_event *
 		call_again(s, c);
 		return;
 	}
-	call_free(s, c);
+	sess_call_free(s, c);
 	if (code == HF_OK) {
 		buf_append_slice(&h->granted, e->bytes);
 		h->state = HOLD_UNSURE;
@@ -261,7 +261,7 @@ static void leave(struct sess *s, struct hold *h)
 	}
 	r.key = data_of(&h->key);
 	r.fencing_token = h->token;
-	c = call_new(s, CALL_UNLOCK, METHOD_LOCK_UNLOCK, 0, SESS_NEVER);
+	c = sess_call_new(s, CALL_UNLOCK, METHOD_LOCK_UNLOCK, 0, SESS_NEVER);
 	c->hold = h;
 	pack_into(&c->request, &r.base);
 }
@@ -272,7 +272,7 @@ void hold_timeout(struct sess *s, struct call *c, enum hf_code code, const char 
 	sess_answer(s, h->tag, code, text);
 	h->tag = 0;
 	if (c->attempt == 0) { /* never sent */
-		call_free(s, c);
+		sess_call_free(s, c);
 		release(h);
 		return;
 	}
@@ -319,7 +319,7 @@ static void unlock_reply(struct sess *s, struct call *c, const struct sess_event
 		call_again(s, c);
 		return;
 	}
-	call_free(s, c);
+	sess_call_free(s, c);
 	/* A token that is no hold's any more: it is over, which is what was wanted. */
 	sess_answer(s, h->unlock_tag, code == HF_CONFLICT ? HF_OK : code, "");
 	next_in_name(s, h);
@@ -358,7 +358,7 @@ void holds_end(struct sess *s)
 static void verify(struct sess *s, struct hold *h)
 {
 	Holdfast__V1__LocksVerifyRequest r = HOLDFAST__V1__LOCKS_VERIFY_REQUEST__INIT;
-	struct call *c = call_new(s, CALL_VERIFY, METHOD_LOCKS_VERIFY, 0, SESS_NEVER);
+	struct call *c = sess_call_new(s, CALL_VERIFY, METHOD_LOCKS_VERIFY, 0, SESS_NEVER);
 	c->hold = h;
 	r.name = data_of(&h->name);
 	r.fencing_token = h->token;
@@ -387,10 +387,10 @@ void hold_part(struct sess *s, struct call *c, struct slice bytes)
 		broken(s, h);
 	} else if (canceled) {
 		/* What happened before that revision cannot be watched any more, but asked. */
-		struct call *guard = call_new(s, CALL_GUARD, METHOD_WATCH_WATCH, 0, SESS_NEVER);
+		struct call *guard = sess_call_new(s, CALL_GUARD, METHOD_WATCH_WATCH, 0, SESS_NEVER);
 		guard->hold = h;
 		call_again(s, guard);
-		call_free(s, c);
+		sess_call_free(s, c);
 		verify(s, h);
 	}
 }
@@ -405,7 +405,7 @@ static void verify_reply(struct sess *s, struct call *c, const struct sess_event
 		call_again(s, c);
 		return;
 	}
-	call_free(s, c);
+	sess_call_free(s, c);
 	r = e->status == STATUS_OK ? call_unpack(&holdfast__v1__locks_verify_response__descriptor, e->bytes) : NULL;
 	if (!r)
 		return; /* not permitted to ask: then nothing is known */
@@ -444,7 +444,7 @@ void hold_proclaim(struct sess *s, const struct sess_ask *a)
 	k.lease = s->id;
 	r.leader = &k;
 	r.value = (ProtobufCBinaryData){ .data = (uint8_t *)(uintptr_t)a->bytes.ptr, .len = a->bytes.len };
-	c = call_new(s, CALL_PLAIN, METHOD_ELECTION_PROCLAIM, a->tag, a->deadline_ms);
+	c = sess_call_new(s, CALL_PLAIN, METHOD_ELECTION_PROCLAIM, a->tag, a->deadline_ms);
 	c->request_id = ++s->next_request_id;
 	pack_into(&c->request, &r.base);
 }

@@ -176,8 +176,8 @@ void stream_drop(struct sess *s); /* forgets it, and calls that fly are sent aga
 void stream_send(struct sess *s, const Holdfast__V1__SessionRequest *m);
 
 /* call.c */
-struct call *call_new(struct sess *s, enum call_kind kind, enum method_id method, uint64_t tag, uint64_t deadline_ms);
-void call_free(struct sess *s, struct call *c); /* cancels what flies */
+struct call *sess_call_new(struct sess *s, enum call_kind kind, enum method_id method, uint64_t tag, uint64_t deadline_ms);
+void sess_call_free(struct sess *s, struct call *c); /* cancels what flies */
 void calls_run(struct sess *s);
 uint64_t calls_next(const struct sess *s);
 void calls_stream_lost(struct sess *s);

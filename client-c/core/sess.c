@@ -211,7 +211,7 @@ static void cancel(struct sess *s, uint64_t tag)
 			hold_timeout(s, c, HF_CANCELED, "canceled");
 		} else {
 			sess_answer(s, tag, HF_CANCELED, "canceled");
-			call_free(s, c);
+			sess_call_free(s, c);
 		}
 		return;
 	}
@@ -247,14 +247,14 @@ static void ask(struct sess *s, const struct sess_ask *a)
 	}
 	switch (a->kind) {
 	case SESS_ASK_CALL:
-		c = call_new(s, CALL_PLAIN, a->method, a->tag, a->deadline_ms);
+		c = sess_call_new(s, CALL_PLAIN, a->method, a->tag, a->deadline_ms);
 		if (a->once)
 			c->request_id = ++s->next_request_id;
 		buf_append_slice(&c->request, a->bytes);
 		break;
 	case SESS_ASK_GET:
 	case SESS_ASK_LIST:
-		c = call_new(s, a->kind == SESS_ASK_GET ? CALL_GET : CALL_LIST, a->kind == SESS_ASK_GET ? METHOD_NODES_GET : METHOD_NODES_LIST, a->tag,
+		c = sess_call_new(s, a->kind == SESS_ASK_GET ? CALL_GET : CALL_LIST, a->kind == SESS_ASK_GET ? METHOD_NODES_GET : METHOD_NODES_LIST, a->tag,
 			     a->deadline_ms);
 		buf_append_slice(&c->path, a->path);
 		break;
@@ -357,7 +357,7 @@ void sess_free(struct sess *s)
 	if (!s)
 		return;
 	while (!list_empty(&s->calls))
-		call_free(s, CONTAINER_OF(s->calls.next, struct call, node));
+		sess_call_free(s, CONTAINER_OF(s->calls.next, struct call, node));
 	while ((it = list_pop_front(&s->holds)))
 		hold_free(CONTAINER_OF(it, struct hold, node));
 	while ((it = list_pop_front(&s->watches))) {

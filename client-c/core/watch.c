@@ -20,7 +20,7 @@ static void arm(struct sess *s, struct watch *w)
 {
 	struct call *c;
 	enum method_id method = w->observe ? METHOD_ELECTION_OBSERVE : w->children ? METHOD_NODES_LIST : METHOD_NODES_GET;
-	c = call_new(s, w->observe ? CALL_OBSERVE : CALL_ARM, method, 0, w->told || w->follow || w->observe ? SESS_NEVER : w->deadline_ms);
+	c = sess_call_new(s, w->observe ? CALL_OBSERVE : CALL_ARM, method, 0, w->told || w->follow || w->observe ? SESS_NEVER : w->deadline_ms);
 	c->watch = w;
 }
 
@@ -29,7 +29,7 @@ static void disarm(struct sess *s, struct watch *w)
 	LIST_FOR_EACH_SAFE(it, next, &s->calls) {
 		struct call *c = CONTAINER_OF(it, struct call, node);
 		if (c->watch == w)
-			call_free(s, c);
+			sess_call_free(s, c);
 	}
 }
 
@@ -231,7 +231,8 @@ void watch_reply(struct sess *s, struct call *c, const struct sess_event *e)
 	bool again;
 	enum hf_code code = call_code(e->status, e->text, &again);
 	/* The cell does not know our stream there (yet, or any more): it will. An Observe that ends is taken up again. */
-	if (again || slice_eq(e->text, slice_of_str(err_text(ERR_SESSION_ELSEWHERE))) || (w->observe && code == HF_OK)) {
+	if (again || slice_eq(e->text, slice_of_str(err_text(ERR_SESSION_ELSEWHERE))) || (w->observe && code == HF_OK) ||
+	    (code == HF_BUSY && (w->told || w->follow || w->observe))) {
 		call_again(s, c);
 		return;
 	}
@@ -239,7 +240,7 @@ void watch_reply(struct sess *s, struct call *c, const struct sess_event *e)
 		refuse(s, w, code, e->text);
 		return;
 	}
-	call_free(s, c);
+	sess_call_free(s, c);
 	armed(s, w, e);
 }
 

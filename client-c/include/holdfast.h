@@ -251,7 +251,7 @@ HF_API void hf_value_free(struct hf_value *value); /* NULL is fine */
 /** Who leads now. HF_NOT_FOUND: nobody does. */
 HF_API enum hf_code hf_leader(struct hf_session *session, struct hf_slice name, uint32_t timeout_ms, struct hf_value **ret_leader);
 HF_API enum hf_code hf_leader_async(struct hf_session *session, struct hf_slice name, uint32_t timeout_ms, hf_callback callback, void *arg);
-/** Told who leads, then each new leader and each new value, in order; HF_NOT_FOUND when nobody does; last of all HF_SESSION_LOST or HF_CANCELED. */
+/** Told who leads, then each new leader and each new value, in order; HF_NOT_FOUND when nobody does; last of all HF_SESSION_LOST, HF_CANCELED or another error. */
 HF_API enum hf_code hf_observe(struct hf_session *session, struct hf_slice name, hf_callback callback, void *arg, struct hf_watch **ret_watch);
 /** Who leads or holds, and who waits, in order; of a lock as well. Owned; free with hf_places_free. */
 struct hf_places {
@@ -337,7 +337,7 @@ HF_API enum hf_code hf_watch(struct hf_session *session, const char *path, enum 
 HF_API enum hf_code hf_watch_async(struct hf_session *session, const char *path, enum hf_watch_kind kind, uint32_t timeout_ms, hf_watch_callback callback,
 				   hf_callback armed, void *arg, struct hf_watch **ret_watch);
 /** Told the present value and then each later one: some may be skipped, but never that there is a newer one. HF_NOT_FOUND while there is no such node; last of
- *  all HF_SESSION_LOST or HF_CANCELED. Re-arms itself. */
+ *  all HF_SESSION_LOST, HF_CANCELED or another error. Re-arms itself. */
 HF_API enum hf_code hf_follow(struct hf_session *session, const char *path, hf_callback callback, void *arg, struct hf_watch **ret_watch);
 /** Ends a watch, an hf_follow or an hf_observe and frees it. When called on another thread than the client's, no callback of it runs once this has returned. */
 HF_API void hf_watch_stop(struct hf_watch *watch);
