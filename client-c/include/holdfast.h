@@ -83,10 +83,12 @@ struct hf_client_options {
 	const char *tls_ca, *tls_cert, *tls_key;
 	/** The name in the replicas' certificates; NULL: the endpoint's host. */
 	const char *tls_server_name;
+	/** The user and password, while the cell asks for them; NULL: none. Tokens are fetched, and fetched again when they run out. */
+	const char *user, *password;
 };
 
 /** Starts a client; nothing is connected yet.
- *  returns  HF_OK; HF_INVALID: no endpoints, too many, or a malformed one */
+ *  returns  HF_OK; HF_INVALID: no endpoints, too many, or a malformed one; a key without its certificate, a user without a password */
 HF_API enum hf_code hf_client_new(const struct hf_client_options *options, struct hf_client **ret_client);
 /** Ends the thread and the connections. All its sessions have been closed. NULL is fine. Not on the client's own thread. */
 HF_API void hf_client_free(struct hf_client *client);

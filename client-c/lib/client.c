@@ -200,6 +200,11 @@ static void release(struct hf_client *c)
 	free(c->tls_cert);
 	free(c->tls_key);
 	free(c->tls_server_name);
+	free(c->user);
+	if (c->password)
+		explicit_bzero(c->password, strlen(c->password));
+	free(c->password);
+	free(c->token);
 	free(c);
 }
 
@@ -226,11 +231,14 @@ enum hf_code hf_client_new(const struct hf_client_options *options, struct hf_cl
 	struct hf_client *c = mem_zalloc(sizeof(*c));
 	pthread_mutex_init(&c->mu, NULL);
 	list_init(&c->dirty);
+	list_init(&c->unsent);
 	c->tls_ca = copy_of(options->tls_ca);
 	c->tls_cert = copy_of(options->tls_cert);
 	c->tls_key = copy_of(options->tls_key);
 	c->tls_server_name = copy_of(options->tls_server_name);
-	if (!read_endpoints(c, options->endpoints) || !c->tls_cert != !c->tls_key) {
+	c->user = copy_of(options->user);
+	c->password = copy_of(options->password);
+	if (!read_endpoints(c, options->endpoints) || !c->tls_cert != !c->tls_key || !c->user != !c->password) {
 		release(c);
 		return HF_INVALID;
 	}

@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "lib.h"
 
-enum { METADATA_MAX = 3, TEXT_MAX = 32 };
+enum { METADATA_MAX = 4, TEXT_MAX = 32 };
 
 struct pending {
 	struct list node;
@@ -17,7 +17,9 @@ struct pending {
 
 struct io {
 	struct hf_client *client;
-	grpc_call *rpc;
+	struct io_start start;
+	struct list unsent;
+	grpc_call *rpc; /* NULL: waits for a token */
 	const struct io_class *class; /* NULL: dropped */
 	void *owner;
 	struct rpc_tag begun, sent, got, ended, closed;
@@ -62,7 +64,8 @@ static void release(struct io *io)
 	grpc_slice_unref(io->text);
 	grpc_metadata_array_destroy(&io->initial);
 	grpc_metadata_array_destroy(&io->trailing);
-	grpc_call_unref(io->rpc);
+	if (io->rpc)
+		grpc_call_unref(io->rpc);
 	free(io);
 }
 
@@ -74,6 +77,8 @@ static void tell_end(struct io *io)
 		return;
 	io->class = NULL;
 	rpc_metadata_find(&io->trailing, "grpc-status-details-bin", &details);
+	if (auth_ran_out(io->client, (int)io->status, rpc_view(&io->text)) && !io->start.open_to_all)
+		io->status = GRPC_STATUS_UNAVAILABLE;
 	class->end(io->owner, io, (int)io->status, rpc_view(&io->text), details);
 }
 
@@ -139,7 +144,7 @@ static void send_next(struct io *io)
 	struct list *it;
 	struct pending *p;
 	grpc_byte_buffer *m;
-	if (io->sending || io->has_ended)
+	if (!io->rpc || io->sending || io->has_ended)
 		return;
 	it = list_pop_front(&io->queue);
 	if (!it) {
@@ -181,25 +186,53 @@ void io_drop(struct io *io)
 	if (!io)
 		return;
 	io->class = NULL;
-	grpc_call_cancel(io->rpc, NULL);
+	if (io->rpc) {
+		grpc_call_cancel(io->rpc, NULL);
+		return;
+	}
+	list_remove(&io->unsent);
+	release(io);
 }
 
-static void metadata(struct io *io, const char *key, bool is_signed, uint64_t v)
+static void metadata(struct io *io, const char *key, struct slice value)
 {
 	grpc_metadata *m = &io->metadata[io->metadata_len++];
+	m->key = rpc_slice_static(key);
+	m->value = rpc_slice_copy(value);
+}
+
+static void number(struct io *io, const char *key, bool is_signed, uint64_t v)
+{
 	char value[TEXT_MAX];
 	if (is_signed)
 		snprintf(value, sizeof(value), "%lld", (long long)v);
 	else
 		snprintf(value, sizeof(value), "%llu", (unsigned long long)v);
-	m->key = rpc_slice_static(key);
-	m->value = rpc_slice_copy(slice_of_str(value));
+	metadata(io, key, slice_of_str(value));
+}
+
+static gpr_timespec rpc_deadline(uint64_t deadline_ms)
+{
+	uint64_t now = clock_ms();
+	if (deadline_ms == SESS_NEVER)
+		return gpr_inf_future(GPR_CLOCK_MONOTONIC);
+	return rpc_in_ms(deadline_ms > now ? deadline_ms - now : 0);
 }
 
 static void begin(struct io *io)
 {
+	const struct io_start *s = &io->start;
 	grpc_op ops[2] = { op_of(GRPC_OP_SEND_INITIAL_METADATA), op_of(GRPC_OP_RECV_INITIAL_METADATA) };
 	grpc_op status = op_of(GRPC_OP_RECV_STATUS_ON_CLIENT);
+	if (s->request_id) {
+		number(io, "holdfast-session", true, (uint64_t)s->session);
+		number(io, "holdfast-request", false, s->request_id);
+		number(io, "holdfast-first-unanswered", false, s->first_unanswered);
+	}
+	if (io->client->token && *io->client->token && !s->open_to_all)
+		metadata(io, "token", slice_of_str(io->client->token));
+	io->rpc = grpc_channel_create_call(client_channel(io->client, s->endpoint), NULL, GRPC_PROPAGATE_DEFAULTS, io->client->cq,
+					   rpc_slice_static(method_by_id(s->method)->path), NULL, rpc_deadline(s->deadline_ms), NULL);
 	ops[0].data.send_initial_metadata.metadata = io->metadata;
 	ops[0].data.send_initial_metadata.count = io->metadata_len;
 	ops[1].data.recv_initial_metadata.recv_initial_metadata = &io->initial;
@@ -210,14 +243,6 @@ static void begin(struct io *io)
 	start(io, &status, 1, &io->ended);
 	start(io, ops, 2, &io->begun);
 	receive(io);
-}
-
-static gpr_timespec rpc_deadline(uint64_t deadline_ms)
-{
-	uint64_t now = clock_ms();
-	if (deadline_ms == SESS_NEVER)
-		return gpr_inf_future(GPR_CLOCK_MONOTONIC);
-	return rpc_in_ms(deadline_ms > now ? deadline_ms - now : 0);
 }
 
 struct io *io_new(struct hf_client *c, const struct io_start *s, const struct io_class *class, void *owner)
@@ -236,13 +261,36 @@ struct io *io_new(struct hf_client *c, const struct io_start *s, const struct io
 	list_init(&io->queue);
 	grpc_metadata_array_init(&io->initial);
 	grpc_metadata_array_init(&io->trailing);
-	if (s->request_id) {
-		metadata(io, "holdfast-session", true, (uint64_t)s->session);
-		metadata(io, "holdfast-request", false, s->request_id);
-		metadata(io, "holdfast-first-unanswered", false, s->first_unanswered);
+	list_init(&io->unsent);
+	io->start = *s;
+	if (c->user && !c->token && !s->open_to_all) {
+		list_push_back(&c->unsent, &io->unsent);
+		auth_ask(c, s->endpoint);
+	} else {
+		begin(io);
 	}
-	io->rpc = grpc_channel_create_call(client_channel(c, s->endpoint), NULL, GRPC_PROPAGATE_DEFAULTS, c->cq,
-					   rpc_slice_static(method_by_id(s->method)->path), NULL, rpc_deadline(s->deadline_ms), NULL);
-	begin(io);
 	return io;
+}
+
+void io_unsent_begin(struct hf_client *c)
+{
+	struct list *it;
+	while ((it = list_pop_front(&c->unsent))) {
+		struct io *io = CONTAINER_OF(it, struct io, unsent);
+		begin(io);
+		send_next(io);
+	}
+}
+
+void io_unsent_end(struct hf_client *c, int status, struct slice text)
+{
+	struct list ending, *it;
+	list_init(&ending);
+	while ((it = list_pop_front(&c->unsent)))
+		list_push_back(&ending, it);
+	while ((it = list_pop_front(&ending))) {
+		struct io *io = CONTAINER_OF(it, struct io, unsent);
+		io->class->end(io->owner, io, status, text, slice_of(NULL, 0));
+		release(io);
+	}
 }

@@ -33,11 +33,14 @@ struct hf_client {
 	pthread_t thread;
 	char endpoints[ENDPOINTS_MAX][ENDPOINT_LEN_MAX];
 	uint32_t endpoints_len;
-	char *tls_ca, *tls_cert, *tls_key, *tls_server_name;
+	char *tls_ca, *tls_cert, *tls_key, *tls_server_name, *user, *password;
 	/* its thread only */
 	grpc_channel *channels[ENDPOINTS_MAX];
 	struct heap timers; /* of sessions */
 	uint64_t live;      /* tags that have to come back */
+	char *token;        /* of the user; "": the cell asks for none; NULL: not known */
+	bool asking;        /* for it */
+	struct list unsent; /* calls that wait for it */
 	/* guarded by mu */
 	pthread_mutex_t mu;
 	struct list dirty;  /* sessions that have something to carry out */
@@ -65,10 +68,20 @@ struct io_start {
 	int64_t session;      /* metadata; request_id 0: without */
 	uint64_t request_id, first_unanswered;
 	bool keep_open;       /* more is sent */
+	bool open_to_all;     /* needs no token */
 };
 struct io *io_new(struct hf_client *c, const struct io_start *start, const struct io_class *class, void *owner);
 void io_send(struct io *io, struct buf *bytes); /* takes them; in order */
 void io_drop(struct io *io);                    /* cancels; its owner hears no more of it. NULL is fine */
+/* What waits for a token begins, or ends so. */
+void io_unsent_begin(struct hf_client *c);
+void io_unsent_end(struct hf_client *c, int status, struct slice text);
+
+/* ---- auth.c: the user's token; the client's thread only ---- */
+
+void auth_ask(struct hf_client *c, uint32_t endpoint); /* unless it is being asked for */
+/* Whether an end says that the token is not good (any more); then it is forgotten, and what ended may be tried again. */
+bool auth_ran_out(struct hf_client *c, int status, struct slice text);
 
 /* ---- session.c ---- */
 

@@ -8,7 +8,7 @@
  *   unlock  the holder gives the lock up
  *   token   prints what hf_lock_token says now
  *   counts  prints counts
- * and ends at the end of its input, leaving its sessions to themselves; with "close" it closes them first. */
+ * and ends at the end of its input (a user, a password and PEM text for TLS are taken from CONTENDER_* in the environment), leaving its sessions to themselves; with "close" it closes them first. */
 #include <holdfast.h>
 #include <holdfast_fence.h>
 #include <pthread.h>
@@ -204,6 +204,11 @@ int main(int argc, char **argv)
 	if (argc < 6)
 		return 2;
 	options.endpoints = argv[1];
+	options.user = getenv("CONTENDER_USER");
+	options.password = getenv("CONTENDER_PASSWORD");
+	options.tls_ca = getenv("CONTENDER_CA");
+	options.tls_cert = getenv("CONTENDER_CERT");
+	options.tls_key = getenv("CONTENDER_KEY");
 	name = argv[2];
 	sessions = atoi(argv[3]);
 	psql = argc > 6 ? argv[6] : NULL;

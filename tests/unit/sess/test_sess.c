@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/rng.h"
 #include "errors.h"
 #include "etcd/rpc.pb-c.h"
 #include "etcd/v3lock.pb-c.h"
@@ -594,6 +595,82 @@ START_TEST(hold__a_grant_in_jeopardy_is_told_when_it_is_safe)
 }
 END_TEST
 
+/* ---- whatever comes from outside ---- */
+
+static void mutate(struct rng *r, uint8_t *bytes, size_t *len, size_t cap)
+{
+	for (uint64_t n = rng_below(r, 4); n > 0; n--) {
+		if (*len > 0 && rng_chance(r, 700000))
+			bytes[rng_below(r, *len)] = (uint8_t)rng_next(r);
+		else if (*len < cap && rng_chance(r, 500000))
+			bytes[(*len)++] = (uint8_t)rng_next(r);
+		else if (*len > 0)
+			*len -= rng_below(r, *len);
+	}
+}
+
+static size_t some_message(struct rng *r, uint8_t *ret)
+{
+	Holdfast__V1__SessionResponse m = HOLDFAST__V1__SESSION_RESPONSE__INIT;
+	Holdfast__V1__SessionOpened o = HOLDFAST__V1__SESSION_OPENED__INIT;
+	Holdfast__V1__SessionKeptAlive k = HOLDFAST__V1__SESSION_KEPT_ALIVE__INIT;
+	Holdfast__V1__SessionInvalidation v = HOLDFAST__V1__SESSION_INVALIDATION__INIT;
+	Holdfast__V1__SessionEvent e = HOLDFAST__V1__SESSION_EVENT__INIT;
+	Holdfast__V1__SessionFailOver f = HOLDFAST__V1__SESSION_FAIL_OVER__INIT;
+	Holdfast__V1__NodeItem item = HOLDFAST__V1__NODE_ITEM__INIT, *items = &item;
+	m.response_case = (Holdfast__V1__SessionResponse__ResponseCase)rng_between(r, 1, 5);
+	m.opened = &o;
+	o.session = LEASE;
+	o.ttl = k.ttl = (int64_t)rng_next(r) >> rng_below(r, 64);
+	o.term = k.term = v.term = f.term = rng_below(r, 9);
+	k.sequence = rng_below(r, 30);
+	k.cache_extended = 1;
+	v.number = rng_next(r) >> rng_below(r, 64);
+	v.n_items = rng_below(r, 2);
+	v.items = &items;
+	item.path = (char *)(uintptr_t)"/a";
+	e.watch = rng_below(r, 4);
+	switch (m.response_case) {
+	case HOLDFAST__V1__SESSION_RESPONSE__RESPONSE_KEPT_ALIVE: m.kept_alive = &k; break;
+	case HOLDFAST__V1__SESSION_RESPONSE__RESPONSE_INVALIDATION: m.invalidation = &v; break;
+	case HOLDFAST__V1__SESSION_RESPONSE__RESPONSE_EVENT: m.event = &e; break;
+	case HOLDFAST__V1__SESSION_RESPONSE__RESPONSE_FAIL_OVER: m.fail_over = &f; break;
+	default: break;
+	}
+	return holdfast__v1__session_response__pack(&m, ret);
+}
+
+/* A replica that makes no sense ends nothing but its own stream, and no promise: the clock never goes beyond what was sent. */
+START_TEST(outside__bytes_of_any_kind)
+{
+	struct rng r;
+	uint8_t bytes[512];
+	uint64_t tag = 100;
+	rng_init(&r, (uint64_t)_i + 1);
+	for (int n = 0; n < 400; n++) {
+		size_t len = some_message(&r, bytes);
+		struct sess_event e = { .kind = rng_chance(&r, 800000) ? SESS_STREAM_MESSAGE : rng_chance(&r, 500000) ? SESS_PART : SESS_REPLY,
+					.stream = kit_stream(), .call = rng_below(&r, 12), .attempt = (uint32_t)rng_between(&r, 1, 3), .bytes = { bytes, 0 } };
+		if (rng_chance(&r, 700000))
+			mutate(&r, bytes, &len, 400);
+		e.bytes.len = len;
+		kit.now += rng_below(&r, 300);
+		e.now_ms = kit.now;
+		sess_step(kit.s, &e);
+		if (rng_chance(&r, 100000)) {
+			struct sess_ask a = { .kind = (enum sess_ask_kind)rng_below(&r, SESS_ASK_CLOSE), .tag = ++tag, .hold = tag - 1, .method = METHOD_NODES_SET,
+					      .wait_ms = -1, .deadline_ms = SESS_NEVER, .name = slice_of_str("l"), .path = slice_of_str("/a") };
+			e = (struct sess_event){ .kind = SESS_ASK, .now_ms = kit.now, .ask = a };
+			sess_step(kit.s, &e);
+		}
+		sess_update_free(&kit.u);
+		sess_take(kit.s, &kit.u);
+		for (size_t i = 0; i < kit.u.len; i++)
+			ck_assert_int_le(kit.u.at[i].kind, SESS_LOST);
+	}
+}
+END_TEST
+
 static void add(Suite *s, const char *name, void (*setup)(void), const TTest *const *tests, size_t len)
 {
 	TCase *t = tcase_create(name);
@@ -612,6 +689,7 @@ static void add(Suite *s, const char *name, void (*setup)(void), const TTest *co
 int main(void)
 {
 	Suite *s = suite_create("sess");
+	TCase *outside;
 	SRunner *r;
 	int failed;
 	ADD(s, "opening", kit_setup, clock__starts_when_open_was_sent, open__refused_and_too_late);
@@ -628,6 +706,10 @@ int main(void)
 	    watch__follows_a_value);
 	ADD(s, "hold", open_setup, hold__granted_and_given_up, hold__is_lost_with_the_session, hold__is_lost_when_it_is_broken,
 	    hold__what_was_not_waited_for_is_given_up_before_it_is_asked_again, hold__a_grant_in_jeopardy_is_told_when_it_is_safe);
+	outside = tcase_create("outside");
+	tcase_add_checked_fixture(outside, open_setup, kit_teardown);
+	tcase_add_loop_test(outside, outside__bytes_of_any_kind, 0, 60);
+	suite_add_tcase(s, outside);
 	r = srunner_create(s);
 	srunner_run_all(r, CK_ENV);
 	failed = srunner_ntests_failed(r);
