@@ -5,10 +5,12 @@ import pathlib
 import signal
 import sqlite3
 import subprocess
+import tempfile
 import threading
 import time
 
 import cells
+import pki
 import postgres
 from runner import is_full, test
 
@@ -256,3 +258,30 @@ def a_hold_that_an_operator_breaks_is_told(server):
         assert not holder.all("state"), "the session lives on"
         holder.tell("close")
         assert holder.end() == 0
+
+
+@test(own=True, timeout=90)
+def a_client_with_a_user_under_tls(server):
+    """Mutual TLS and users: a token is fetched, and fetched again when the cell has forgotten it; a wrong password is said."""
+    with tempfile.TemporaryDirectory(prefix="holdfast-pki-") as folder:
+        keys = pki.Pki(folder).cert("server").cert("peer").cert("alice").use("alice")
+        with cells.Cell(server, 3, tls=keys, flags=keys.flags()) as cell:
+            for args in (("user", "add", "root:secret"), ("user", "grant-role", "root", "root"), ("auth", "enable")):
+                done = cells.etcdctl(",".join(r.url for r in cell.replicas), *args)
+                assert done.returncode == 0, done.stderr
+            os.environ.update(CONTENDER_CA=keys.path("ca.pem").read_text(), CONTENDER_CERT=keys.path("alice.pem").read_text(),
+                              CONTENDER_KEY=keys.path("alice.key").read_text(), CONTENDER_USER="root", CONTENDER_PASSWORD="wrong")
+            program = built(server, "tests/e2e/contender/contender")
+            assert "not permitted" in Lines([program, cell.endpoints, "l", 1, 5, ""]).wait("failed 0", 20)
+            os.environ["CONTENDER_PASSWORD"] = "secret"
+            holder = Lines([program, cell.endpoints, "l", 1, 5, ""])
+            token = holder.wait("granted", 20).split()[2]
+            # Tokens live in the replicas' memory.
+            for r in cell.replicas:
+                r.kill()
+                r.start()
+                cell.wait_ready([r])
+            assert holder.ask("unlock", "unlocked") == "unlocked ok"
+            assert int(token) > 0 and not holder.all("state 0 EXPIRED")
+            holder.tell("close")
+            assert holder.end() == 0
