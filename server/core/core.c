@@ -362,7 +362,7 @@ static bool more_to_do(const struct core *c)
 {
 	if (c->fatal == CORE_FATAL_CORRUPT)
 		return false;
-	return c->backlog_len > 0 || c->streams_wait || propose_waits(c) || gate_waits(c) || cache_link_waits(c) || read_waits(c) || raft_has_ready(c->raft);
+	return c->backlog_len > 0 || c->snapshots.closing || c->streams_wait || propose_waits(c) || gate_waits(c) || cache_link_waits(c) || read_waits(c) || raft_has_ready(c->raft);
 }
 
 static void fill_update(struct core *c, struct core_update *u)

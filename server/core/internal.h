@@ -296,6 +296,8 @@ struct snapshots {
 	size_t log_bytes;      /* applied since the last one was begun */
 	time_ms retry_at;
 	struct state view;
+	bool closing;          /* `closed` is being dropped, some of it with each take */
+	struct state closed;
 	uint64_t next_job;
 	raft_index trim_to;    /* for the next write */
 	struct snapshot_sender senders[RAFT_MEMBERS_MAX];
@@ -665,6 +667,7 @@ void snapshot_receive(struct core *c, struct raft_message *m); /* empties m->dat
 void snapshot_receive_tick(struct core *c);
 void snapshot_chunk_written(struct core *c, uint64_t job, enum err e);
 bool snapshot_blocks_appends(const struct core *c);
+void snapshot_close_take(struct core *c, struct state *view); /* a view, or a state that nobody needs any more; *view is empty afterwards */
 void snapshots_deinit(struct core *c);
 struct snapshot_job *snapshot_job_new(struct core *c, enum snapshot_job_kind kind);
 

@@ -194,7 +194,7 @@ static void replace_state(struct core *c)
 	c->snapshots.finishing = false;
 	kv_rebuild(&c->env);
 	identity_installed(c, auth_revision_before);
-	state_deinit(&old);
+	snapshot_close_take(c, &old);
 	arena_clear(&c->arena);
 	while (lock_take_granted(c->locks, granted, 64) > 0)
 		; /* waiters_recheck looks at all of them */

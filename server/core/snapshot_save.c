@@ -1,10 +1,11 @@
 /* snapshot_save.c: this replica's own snapshots, and what of the log they make superfluous.
  *
  *   (V1) one is saved at a time, from a view of the state as it was after one entry; the view is closed when the disk has answered.
- *   (V2) the log is trimmed only below a snapshot that is durable, and keeps snapshot_keep entries behind it for followers that are slow. */
+ *   (V2) the log is trimmed only below a snapshot that is durable, and keeps snapshot_keep entries behind it for followers that are slow.
+ *   (V3) what a view alone still holds is freed in slices, since it is as much as was changed while the view was open. */
 #include "internal.h"
 
-enum { SAVE_RETRY_MS = 5000, SAVE_LOG_BYTES = 256 << 20 };
+enum { SAVE_RETRY_MS = 5000, SAVE_LOG_BYTES = 256 << 20, CLOSE_RECORDS = 2000 };
 
 struct snapshot_job *snapshot_job_new(struct core *c, enum snapshot_job_kind kind)
 {
@@ -24,11 +25,29 @@ static bool save_due(const struct core *c)
 	return s->wanted || c->state.applied.index - s->saved.index >= c->config.snapshot_count || s->log_bytes >= SAVE_LOG_BYTES;
 }
 
+void snapshot_close_take(struct core *c, struct state *view)
+{
+	struct snapshots *s = &c->snapshots;
+
+	if (s->closing) /* two at a time: the first has had its chance */
+		state_deinit(&s->closed);
+	s->closing = true;
+	s->closed = *view;
+	memset(view, 0, sizeof *view);
+}
+
+static void close_some(struct snapshots *s)
+{
+	if (s->closing)
+		s->closing = !state_drop_some(&s->closed, CLOSE_RECORDS); /* V3 */
+}
+
 void snapshot_save_tick(struct core *c)
 {
 	struct snapshots *s = &c->snapshots;
 	struct snapshot_job *job;
 
+	close_some(s);
 	if (!save_due(c))
 		return;
 	s->saving = c->state.applied;
@@ -62,7 +81,7 @@ void snapshot_saved(struct core *c, raft_index index, enum err e)
 	if (!s->save_job || index != s->saving.index)
 		return;
 	s->save_job = 0;
-	state_deinit(&s->view);
+	snapshot_close_take(c, &s->view);
 	if (e && e != ERR_EXISTS) {
 		s->retry_at = c->now + SAVE_RETRY_MS;
 		return;
@@ -80,6 +99,8 @@ void snapshots_deinit(struct core *c)
 
 	if (s->save_job)
 		state_deinit(&s->view);
+	if (s->closing)
+		state_deinit(&s->closed);
 	if (s->finishing || s->held)
 		state_deinit(&s->received);
 	snapshot_decoder_free(s->decoder);

@@ -94,6 +94,17 @@ struct state state_view(const struct state *st)
 	return view;
 }
 
+bool state_drop_some(struct state *st, size_t budget)
+{
+	struct tree *trees[STATE_TREES_MAX];
+	size_t n = state_trees(st, trees);
+
+	for (size_t i = 0; i < n; i++)
+		if (!tree_drop_some(trees[i], &budget))
+			return false;
+	return true;
+}
+
 void state_deinit(struct state *st)
 {
 	tree_deinit(&st->keys);

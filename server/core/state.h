@@ -47,6 +47,7 @@ uint64_t state_hash(const struct state *st);
 /* A view of everything, O(1); closed by state_deinit on the core's thread. */
 struct state state_view(const struct state *st);
 void state_deinit(struct state *st);
+bool state_drop_some(struct state *st, size_t budget); /* the same in slices of about so many records; whether it is done */
 /* The trees in section order, for whoever walks them all (snapshots). Returns how many. */
 size_t state_trees(struct state *st, struct tree *ret[STATE_TREES_MAX]);
 

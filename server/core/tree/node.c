@@ -77,6 +77,37 @@ void node_unref(const struct tree_type *type, struct tree_node *n)
 	free(n);
 }
 
+/* The last child of a node that nobody else holds goes, whole or as a reference. */
+static void drop_last_child(const struct tree_type *type, struct tree_node *parent)
+{
+	parent->len--;
+	separator_unref(inner_of(parent)->separators[parent->len]);
+	node_unref(type, inner_of(parent)->children[parent->len]);
+}
+
+/* From the end, leaf by leaf: what only this tree holds is taken apart in place, what others hold as well costs one reference. */
+bool node_drop_some(const struct tree_type *type, struct tree_node **root, size_t *budget)
+{
+	while (*root && *budget > 0) {
+		struct tree_node *parent = NULL, *n = *root;
+		size_t cost;
+
+		while (n->refs == 1 && n->level > 0 && n->len > 0) {
+			parent = n;
+			n = inner_of(n)->children[n->len - 1];
+		}
+		cost = n->refs == 1 ? n->len + 1u : 1u;
+		*budget -= cost < *budget ? cost : *budget;
+		if (parent) {
+			drop_last_child(type, parent);
+		} else {
+			node_unref(type, n);
+			*root = NULL;
+		}
+	}
+	return *root == NULL;
+}
+
 static struct tree_node *leaf_copy(struct tree_node *n)
 {
 	struct tree_leaf *copy = leaf_of(tree_node_new(0));

@@ -54,6 +54,7 @@ static inline struct slice separator_view(const struct tree_separator *s)
 
 struct tree_node *tree_node_new(unsigned level);                                /* empty, one reference */
 void node_unref(const struct tree_type *type, struct tree_node *n);        /* NULL is fine; frees what nobody else holds */
+bool node_drop_some(const struct tree_type *type, struct tree_node **root, size_t *budget); /* node_unref in slices: see tree_drop_some */
 struct tree_node *node_own(struct tree_node *n);                           /* n itself, or a copy in exchange for this reference to it */
 uint64_t node_count(struct tree_node *n);                                  /* records below */
 unsigned node_find_child(struct tree_node *n, struct slice key);           /* the one child that may hold key */

@@ -25,6 +25,13 @@ void tree_deinit(struct tree *t)
 	t->hash = 0;
 }
 
+bool tree_drop_some(struct tree *t, size_t *budget)
+{
+	t->len = 0;
+	t->hash = 0;
+	return node_drop_some(t->type, &t->root, budget);
+}
+
 struct tree tree_view(const struct tree *t)
 {
 	if (t->root)

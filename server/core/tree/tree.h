@@ -51,6 +51,9 @@ void tree_edit_end(struct tree *t, struct tree_record *r);
 /* Views. tree_view shares everything in O(1). tree_deinit on the copy closes it (owner's thread only). */
 struct tree tree_view(const struct tree *t);
 
+/* The same in slices: drops about *budget references and takes them off it. Whether all are gone; else the tree is good for nothing but this call. */
+bool tree_drop_some(struct tree *t, size_t *budget);
+
 /* Cursors: valid until the tree changes. Any thread, on a view. */
 struct tree_cursor {
 	const struct tree *tree;

@@ -172,7 +172,7 @@ struct model {
 struct held_view {
 	struct tree tree;
 	uint64_t values[KEYS_MAX];
-	bool open;
+	unsigned open;
 };
 
 static int cmp_buf(const void *a, const void *b)
@@ -307,13 +307,50 @@ static void turn_view(struct held_view *v, const struct tree *t, const struct mo
 {
 	if (v->open) {
 		check_equal(&v->tree, m, v->values);
+		for (size_t budget = 0; v->open == 2 && !tree_drop_some(&v->tree, &budget);)
+			budget = 1 + m->values[0] % 40;
 		tree_deinit(&v->tree);
 	} else {
 		v->tree = tree_view(t);
 		memcpy(v->values, m->values, sizeof(v->values));
 	}
-	v->open = !v->open;
+	v->open = v->open ? 0 : 1 + m->values[0] % 2; /* 2: it will be closed in slices */
 }
+
+/* The live tree goes on changing between the slices. */
+START_TEST(tree__a_view_is_dropped_in_slices)
+{
+	struct tree t, view;
+	uint8_t bytes[8];
+	size_t slices = 0, budget = 0;
+
+	tree_init(&t, &note_type);
+	for (uint64_t i = 0; i < 20000; i++)
+		tree_put_take(&t, note_new(key_be(i, bytes), i));
+	view = tree_view(&t);
+	for (uint64_t i = 0; i < 20000; i += 2)
+		tree_put_take(&t, note_new(key_be(i, bytes), i + 1));
+	ck_assert_int_eq(notes_alive, 30000);
+	for (budget = 500; !tree_drop_some(&view, &budget); budget = 500) {
+		ck_assert_uint_eq(budget, 0);
+		tree_remove(&t, key_be(slices++, bytes));
+		if (slices % 8 == 0)
+			tree_check(&t);
+	}
+	ck_assert_uint_gt(slices, 20000 / 500);
+	ck_assert_uint_lt(slices, 20000 / 500 * 3);
+	ck_assert_int_eq(notes_alive, 20000 - (long)slices);
+	ck_assert(tree_drop_some(&view, &budget));
+	budget = 0;
+	view = tree_view(&t);
+	ck_assert(!tree_drop_some(&view, &budget));
+	budget = 1; /* nothing of it is the view's alone */
+	ck_assert(tree_drop_some(&view, &budget));
+	tree_check(&t);
+	tree_deinit(&t);
+	ck_assert_int_eq(notes_alive, 0);
+}
+END_TEST
 
 START_TEST(tree__a_random_walk_agrees_with_an_array)
 {
@@ -384,6 +421,7 @@ int main(void)
 	tcase_add_test(tc, tree__edit_changes_in_place_unless_a_view_looks_on);
 	tcase_add_test(tc, tree__a_change_beside_a_view_copies_one_path_only);
 	tcase_add_test(tc, tree__rising_keys_fill_its_leaves);
+	tcase_add_test(tc, tree__a_view_is_dropped_in_slices);
 	tcase_add_test(tc, tree__same_content_same_hash_whatever_the_way);
 	tcase_add_loop_test(tc, tree__a_random_walk_agrees_with_an_array, 0, (int)test_scaled(12));
 	suite_add_tcase(s, tc);
