@@ -126,6 +126,7 @@ class Replica:
         self.number = number
         self.name = f"r{number}"
         self.host = host
+        self.joins = "new"  # the cell; "existing" for one that was added to it
         self.inside = []  # what its command begins with, such as a way into a network namespace or an environment
         self.client_port = free_port()
         self.peer_port = free_port()
@@ -158,7 +159,7 @@ class Replica:
                 "--listen-client-urls", self.url, "--advertise-client-urls", self.url,
                 "--listen-peer-urls", f"{'https' if self.tls else 'http'}://{self.host}:{self.peer_port}", "--initial-advertise-peer-urls", self.peer_url,
                 "--initial-cluster", cluster, "--initial-cluster-token", self.cell.token,
-                "--initial-cluster-state", "new", *self.cell.flags, *self.flags], stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+                "--initial-cluster-state", self.joins, *self.cell.flags, *self.flags], stdout=log, stderr=log, stdin=subprocess.DEVNULL)
 
     def running(self):
         return self.process is not None and self.process.poll() is None
