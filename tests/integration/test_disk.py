@@ -96,7 +96,7 @@ def all_fill_up_together_on_ext4(server):
     filled_up_together(server, disks.Image)
 
 
-@test(own=True, timeout=150)
+@test(own=True, timeout=150, full=True)
 def all_fill_up_together_on_tmpfs(server):
     filled_up_together(server, disks.Tmpfs)
 
@@ -125,7 +125,7 @@ def a_map_that_is_nearly_full_refuses_what_grows_and_nothing_else(server):
         assert cell.replicas[0].running()
 
 
-@test(own=True)
+@test(own=True, full=True)
 def a_log_that_is_snapshotted_in_time_never_fills_its_map(server):
     disks.need_bad_disk()
     with cells.Cell(server, 1, start=False, flags=["--snapshot-count", "20"]) as cell:

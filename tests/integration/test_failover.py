@@ -99,9 +99,9 @@ def leases_that_end_together_end_in_time_under_load(server):
         assert late <= 0.5, f"a lease ended {late:.3f} s late"
 
 
-@test(own=True, timeout=180)
+@test(own=True, timeout=180, full=True)
 def many_leases_are_held_across_the_death_of_a_leader(server):
-    n, ttl = (20000, 20) if is_full() else (3000, 8)
+    n, ttl = 20000, 20
     with cells.Cell(server, 3) as cell, clients(cell) as cs:
         futures = [cs[i % 3].lease.LeaseGrant.future(pb.LeaseGrantRequest(TTL=ttl), timeout=60) for i in range(n)]
         leases = [f.result().ID for f in futures]

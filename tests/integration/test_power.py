@@ -73,7 +73,7 @@ def all_that_was_acknowledged_survives_power_cuts(server):
 
 @test(own=True, timeout=1800)
 def all_that_was_acknowledged_survives_power_cuts_of_all_three_at_once(server):
-    cut_again_and_again(server, 3, 200 if is_full() else 3)
+    cut_again_and_again(server, 3, 200 if is_full() else 2)
 
 
 @test(own=True)
