@@ -275,6 +275,12 @@ const struct command commands[] = {
 	  .flags = FLAGS(FLAG_PREFIX, FLAG_FROM_KEY),
 	  .text = "The range must be one that was granted, not a part of it.",
 	  .examples = "holdfastctl --user root role revoke-permission jobs jobs/ --prefix" },
+	{ .name = "snapshot save", .usage = "FILE", .min = 1, .max = 1, .function = command_snapshot_save,
+	  .summary = "write a backup of the cell to a file",
+	  .text = "The backup holds all that was acknowledged before. FILE appears when it is\n"
+		  "whole and its checksum is right, never before. Look at it, and make a new cell\n"
+		  "of it, with holdfastd snapshot status and holdfastd snapshot restore.",
+	  .examples = "holdfastctl snapshot save /var/backups/cell-$(date +%F).backup" },
 
 	{ .name = "version", .usage = "", .min = 0, .max = 0, .function = command_version,
 	  .summary = "the version of holdfastctl, and of the API it speaks",

@@ -89,6 +89,7 @@ int command_role_get(struct ctl *c);
 int command_role_list(struct ctl *c);
 int command_role_grant_permission(struct ctl *c);
 int command_role_revoke_permission(struct ctl *c);
+int command_snapshot_save(struct ctl *c);
 int command_version(struct ctl *c);
 int command_help(struct ctl *c);
 
