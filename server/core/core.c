@@ -120,6 +120,7 @@ struct core *core_new(const struct core_config *config, struct state *state, con
 	new_state(c, state);
 	streams_init(c);
 	list_init(&c->transfers);
+	c->led_at = now;
 	ASSERT(c->state.applied.index == boot->snapshot.index);
 	new_raft(c, boot);
 	c->snapshots.saved = boot->snapshot;
@@ -259,6 +260,9 @@ static void tick(struct core *c)
 	publish_tick(c);
 	alarms_tick(c);
 	compare_tick(c);
+	if (c->leader)
+		c->led_at = core_clock(c);
+	members_ask_tick(c);
 	snapshot_receive_tick(c);
 	if (c->role == RAFT_LEADER)
 		snapshot_send_tick(c);

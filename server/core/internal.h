@@ -404,6 +404,8 @@ struct core {
 	size_t peers_len;
 	struct snapshots snapshots;
 	raft_index change_index; /* leader: of the membership change it proposed last */
+	time_ms led_at;          /* when there was a leader last, or the start; by core_clock */
+	time_ms member_ask_at;   /* without a vote and a leader: when to ask whether we are still a member */
 	struct list transfers;   /* calls that wait for another leader */
 	struct auto_compact compact;
 	struct alarms alarms;
@@ -685,6 +687,7 @@ void members_submit(struct core *c, const struct core_request *r);
 enum err members_before_propose(struct core *c, struct slice payload, struct buf *details);
 bool members_only_leaders_change(struct slice payload);
 void members_tick(struct core *c);
+void members_ask_tick(struct core *c);
 enum err members_apply(struct core *c, struct slice payload, raft_index index, struct buf *reply); /* reply may be NULL */
 
 /* transfer.c */

@@ -3,14 +3,15 @@
  *   (M1) a message counts only if it is for this member, of this cell, of a version we read, from a member's bound data directory, and not
  *        from a past incarnation of it. Everything else is dropped: to drop a message is always safe.
  *   (M2) who is refused is told why, once a second at most. A refusal is never answered with one.
- *   (M3) one word is not enough to stop a replica: it takes the leader's, or those of a quorum of voters.
+ *   (M3) one word is not enough to stop a replica: it takes the leader's, or those of a quorum of voters. Of those that it knows many may be
+ *        gone by now: that it was removed it believes a single voter when it has no vote, or has had no leader for long. No quorum needs it then.
  * A replica that lags may not know its own leader as a member yet, so what only leaders send is taken from anybody of the cell.
  * The envelope is read by hand, the body by whoever it is for; nothing here trusts a byte. */
 #include "internal.h"
 
 #include "core/raft/raft_codec.h"
 
-enum { REFUSAL_INTERVAL_MS = 1000, REFUSAL_COUNTS_MS = 10000, FIRST_BODY = 10, LAST_BODY = 31, BODY_RAFT = 10, BODY_REFUSED = 17 };
+enum { REFUSAL_INTERVAL_MS = 1000, REFUSAL_COUNTS_MS = 10000, LEADERLESS_LONG = 3, FIRST_BODY = 10, LAST_BODY = 31, BODY_RAFT = 10, BODY_REFUSED = 17 };
 
 #define REFUSED(name) HOLDFAST__INTERNAL__REFUSED_REASON__REFUSED_##name
 #define RAFT_KIND(name) HOLDFAST__INTERNAL__RAFT_MESSAGE_KIND__RAFT_##name
@@ -158,6 +159,11 @@ static enum core_fatal fatal_of(uint32_t reason)
 	}
 }
 
+static bool is_needed_by_nobody(const struct core *c)
+{
+	return !is_voter(c, c->config.member) || core_clock(c) - c->led_at > LEADERLESS_LONG * (time_ms)c->config.election_timeout_ms;
+}
+
 static void receive_refused(struct core *c, const struct envelope *env)
 {
 	uint32_t reason = (uint32_t)wire_find_u64(env->body, 1, 0);
@@ -170,7 +176,8 @@ static void receive_refused(struct core *c, const struct envelope *env)
 	p->refusal_at = core_clock(c);
 	if (fatal == CORE_OK || c->fatal != CORE_OK)
 		return;
-	if (env->from == raft_leader(c->raft) || refusing(c, reason) > voters(c) / 2) /* M3 */
+	if (env->from == raft_leader(c->raft) || refusing(c, reason) > voters(c) / 2 ||
+	    (fatal == CORE_FATAL_REMOVED && is_needed_by_nobody(c))) /* M3 */
 		c->fatal = fatal;
 }
 

@@ -19,6 +19,10 @@ static void check_leader(struct world *w)
 			CHECK(w, "P8", r->out, "%s still takes part, with an exchanged disk", r->name);
 			continue;
 		}
+		if (r->absent || operator_removed(w, r)) {
+			CHECK(w, "liveness", !r->up, "%s was removed and goes on", r->name);
+			continue;
+		}
 		CHECK(w, "liveness", r->up, "%s is down", r->name);
 		if (r->leads) {
 			leaders++;
@@ -29,7 +33,7 @@ static void check_leader(struct world *w)
 	for (uint32_t i = 0; i < w->config.replicas; i++) {
 		struct core_status s;
 
-		if (w->replicas[i].wiped)
+		if (w->replicas[i].wiped || !w->replicas[i].up)
 			continue;
 		core_status(w->replicas[i].core, &s);
 		CHECK(w, "liveness", s.leader == leader, "%s follows nobody, or another", w->replicas[i].name);
@@ -67,7 +71,7 @@ static uint32_t long_leases(const struct world *w)
 bool check_settled(const struct world *w)
 {
 	for (uint32_t i = 0; i < w->config.replicas; i++)
-		if (!w->replicas[i].wiped && (!w->replicas[i].up || core_state(w->replicas[i].core)->applied.index != w->log.len))
+		if (!w->replicas[i].wiped && !w->replicas[i].absent && !operator_removed(w, &w->replicas[i]) && (!w->replicas[i].up || core_state(w->replicas[i].core)->applied.index != w->log.len))
 			return false;
 	return true;
 }
@@ -80,7 +84,7 @@ static void check_replicas(struct world *w)
 		struct replica *r = &w->replicas[i];
 		struct core_status s;
 
-		if (r->wiped)
+		if (r->wiped || r->absent || operator_removed(w, r))
 			continue;
 		core_check(r->core);
 		core_status(r->core, &s);

@@ -10,6 +10,7 @@
 
 #include "base/hash.h"
 #include "core/command.h"
+#include "core/member/member.h"
 #include "core/wire.h"
 
 static uint64_t content_of(const struct raft_entry *e)
@@ -68,8 +69,58 @@ static bool has_durably(const struct replica *r, raft_index index, raft_term ter
 	return e ? e->term == term : snapshot >= index;
 }
 
+static const struct replica *replica_with(const struct world *w, member_id id)
+{
+	for (uint32_t i = 0; i < w->config.replicas; i++)
+		if (w->replicas[i].member == id)
+			return &w->replicas[i];
+	return NULL;
+}
+
+static bool quorum_has(const struct world *w, const struct raft_member *members, size_t len, const struct raft_entry *e)
+{
+	uint32_t voters = 0, have = 0;
+
+	for (size_t i = 0; i < len; i++) {
+		const struct replica *r = replica_with(w, members[i].id);
+
+		voters += !members[i].learner;
+		have += !members[i].learner && r && has_durably(r, e->index, e->term);
+	}
+	return 2 * have > voters;
+}
+
+static size_t config_of(const struct replica *r, struct raft_member out[RAFT_MEMBERS_MAX])
+{
+	struct tree_cursor cursor;
+	size_t n = 0;
+
+	for (struct tree_record *t = tree_first(&cursor, &core_state(r->core)->members); t; t = tree_next(&cursor)) {
+		const struct member_record *m = CONTAINER_OF(t, struct member_record, base);
+
+		out[n++] = (struct raft_member){ m->id, !member_counts(m) };
+	}
+	return n;
+}
+
+/* Of who leads: one change at a time, and none before something of its own term is committed. */
+static void check_change(struct replica *r, const struct raft_entry *e)
+{
+	const struct raft_entry *committed = dlog_at(&r->log, r->noted_commit);
+
+	for (raft_index i = r->noted_commit + 1; i < e->index; i++) {
+		const struct raft_entry *before = dlog_at(&r->log, i);
+
+		CHECK(r->w, "membership", !before || before->kind != RAFT_ENTRY_CONFIG, "%s proposes change %llu while %llu is under way", r->name,
+		      (unsigned long long)e->index, (unsigned long long)i);
+	}
+	CHECK(r->w, "membership", !committed || committed->term == e->term, "%s proposes change %llu before anything of its term is committed", r->name,
+	      (unsigned long long)e->index);
+}
+
 static void newly_committed(struct replica *r, struct raft_entry *e)
 {
+	struct raft_member now[RAFT_MEMBERS_MAX];
 	struct world *w = r->w;
 	struct command cmd;
 	uint32_t n = 0;
@@ -77,7 +128,8 @@ static void newly_committed(struct replica *r, struct raft_entry *e)
 
 	for (uint32_t i = 0; i < w->config.replicas; i++)
 		n += has_durably(&w->replicas[i], e->index, e->term);
-	CHECK(w, "P8", 2 * n > w->config.replicas, "%s takes entry %llu of term %llu for committed, which %u of %u have on disk", r->name,
+	/* By the members of before this batch, or by those that it has applied. */
+	CHECK(w, "P8", quorum_has(w, r->config, r->config_len, e) || quorum_has(w, now, config_of(r, now), e), "%s takes entry %llu of term %llu for committed, which %u of %u have on disk", r->name,
 	      (unsigned long long)e->index, (unsigned long long)e->term, n, w->config.replicas);
 	/* One that names a session may be: it still takes effect once. */
 	if (e->kind == RAFT_ENTRY_COMMAND && command_parse(raft_entry_data(e), &cmd) && cmd.origin_call != 0 && cmd.session == 0)
@@ -164,6 +216,11 @@ void check_step(struct replica *r)
 		sim_trace_line(r->w, "%s is a %s in term %llu, log to %llu, commit %llu", r->name, names[role], (unsigned long long)term,
 			       (unsigned long long)raft_last_index(raft), (unsigned long long)commit);
 	}
+	if (led)
+		for (raft_index i = r->noted_last + 1; i < dlog_end(&r->log); i++)
+			if (dlog_at(&r->log, i) && dlog_at(&r->log, i)->kind == RAFT_ENTRY_CONFIG)
+				check_change(r, dlog_at(&r->log, i));
+	r->noted_last = dlog_end(&r->log) - 1;
 	r->noted_role = role;
 	r->noted_term = term;
 	r->leads = role == RAFT_LEADER;
@@ -172,6 +229,7 @@ void check_step(struct replica *r)
 	      "%s: commits up to entry %llu, which is of an older term", r->name, (unsigned long long)commit);
 	note_commit(r, commit);
 	note_applied(r);
+	r->config_len = config_of(r, r->config);
 	if (r->batches++ % 256 == 0)
 		core_check(r->core);
 }
@@ -193,6 +251,8 @@ void check_started(struct replica *r)
 	r->noted_role = RAFT_FOLLOWER;
 	r->noted_revision = core_state(r->core)->revision;
 	r->leads = false;
+	r->config_len = config_of(r, r->config);
+	r->noted_last = dlog_end(&r->log) - 1;
 	CHECK(w, "P8", r->noted_term >= d->hard.term, "%s: starts in term %llu, was in %llu", r->name, (unsigned long long)r->noted_term,
 	      (unsigned long long)d->hard.term);
 	CHECK(w, "raft", r->noted_commit <= w->log.len, "%s: starts with commit index %llu, above everybody's", r->name,

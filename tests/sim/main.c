@@ -142,6 +142,7 @@ static void print_totals(const struct run *run)
 	       N(hand_overs), N(lock_refusals), N(campaigns), N(recipes), N(lease_ends));
 	printf("TOTAL watches: %llu events told, %llu cancelled by compaction, %llu leaders and values observed\n", N(watch_events), N(watch_cancels),
 	       N(observed));
+	printf("TOTAL members: %llu changes, %llu refused, %llu processes joined, %llu removed ones stopped\n", N(changes), N(changes_refused), N(joined), N(removed));
 	printf("TOTAL request IDs: %llu sent again, %llu answered from the table\n", N(retries), N(repeated));
 	printf("COUNT %llu %llu\n", N(seeds), N(failed));
 }

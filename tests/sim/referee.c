@@ -147,6 +147,18 @@ static enum err abandon(struct referee *f, struct slice payload)
 	return ERR_OK;
 }
 
+static void change(struct referee *f, struct slice payload)
+{
+	Holdfast__Internal__MemberChange *m = holdfast__internal__member_change__unpack(NULL, payload.len, payload.ptr);
+	struct member_change ch;
+
+	if (!m)
+		return;
+	ch = (struct member_change){ m->kind, m->id, (const char *const *)m->peer_urls, m->n_peer_urls };
+	(void)member_change_apply(&f->state, &ch, f->state.applied.index + 1);
+	holdfast__internal__member_change__free_unpacked(m, NULL);
+}
+
 struct run {
 	struct referee *f;
 	const struct command *cmd;
@@ -185,6 +197,7 @@ static enum err execute(void *ctx, struct kv_outcome *out)
 	case CMD(ALARM): return alarm_apply(&f->state, payload, &out->reply);
 	case CMD(RESIGN): return kv_resign(env, payload, &out->reply);
 	case CMD(PROCLAIM): return kv_proclaim(env, payload, &out->reply);
+	case CMD(MEMBER_CHANGE): change(f, payload); return ERR_OK;
 	default: return ERR_UNIMPLEMENTED;
 	}
 }
@@ -247,7 +260,7 @@ void referee_apply(struct referee *f, struct raft_entry *e)
 	revision before = f->state.revision;
 
 	w->totals.entries++;
-	if (e->kind == RAFT_ENTRY_COMMAND && command_parse(raft_entry_data(e), &cmd)) {
+	if ((e->kind == RAFT_ENTRY_COMMAND || e->kind == RAFT_ENTRY_CONFIG) && command_parse(raft_entry_data(e), &cmd)) {
 		if (w->opts.trace)
 			trace_command(w, e, &cmd);
 		f->env.now = w->now / 1000;

@@ -77,7 +77,7 @@ static void queue_write(struct replica *r, struct core_write *wr)
 static uint32_t replica_of(const struct world *w, member_id id)
 {
 	for (uint32_t i = 0; i < w->config.replicas; i++)
-		if (w->replicas[i].member == id)
+		if (w->replicas[i].member == id && !w->replicas[i].absent)
 			return i;
 	return UINT32_MAX;
 }
@@ -86,7 +86,11 @@ static void send_message(struct replica *r, struct core_message *m)
 {
 	uint32_t to = replica_of(r->w, m->to);
 
-	CHECK(r->w, "core", to != UINT32_MAX && to != r->id, "%s: a message to nobody", r->name);
+	CHECK(r->w, "core", (to != UINT32_MAX || r->w->config.members) && to != r->id, "%s: a message to nobody", r->name);
+	if (to == UINT32_MAX) { /* a member that is gone, or has yet to be started */
+		buf_free(&m->bytes);
+		return;
+	}
 	check_promise(r, to, buf_view(&m->bytes));
 	net_send(r->w, r->id, to, &m->bytes, m->bulk);
 }
@@ -108,6 +112,10 @@ static void answer(struct replica *r, struct core_answer *a)
 {
 	struct world *w = r->w;
 
+	if (a->tag > OPERATOR_TAGS) {
+		operator_answer(w, a->err);
+		return;
+	}
 	CHECK(w, "core", a->tag > 0 && a->tag <= w->ops.len, "%s: an answer for an unknown call", r->name);
 	check_answer(w, r, a->tag, a->err, buf_view(&a->reply));
 	net_answer(w, a->tag, a->err, &a->reply);
@@ -136,11 +144,12 @@ static void carry_out(struct replica *r, struct core_update *up)
 		watcher_output(r, &up->outputs[i]);
 	for (size_t i = 0; i < up->jobs_len; i++)
 		snap_queue(r, &up->jobs[i]);
-	CHECK(r->w, "core", up->fatal == CORE_OK || (r->wiped && up->fatal == CORE_FATAL_DATA_DIR), "%s: the core gave up: %d", r->name, (int)up->fatal);
+	CHECK(r->w, "core", up->fatal == CORE_OK || (r->wiped && up->fatal == CORE_FATAL_DATA_DIR) || (operator_removed(r->w, r) && up->fatal == CORE_FATAL_REMOVED), "%s: the core gave up: %d", r->name, (int)up->fatal);
 	core_update_release(up);
-	if (r->wiped && up->fatal && !r->out) {
+	if (up->fatal && !r->out) {
 		r->out = true;
-		TRACE(r->w, "%s: the cell knows it by another disk, it stops", r->name);
+		r->w->totals.removed += up->fatal == CORE_FATAL_REMOVED;
+		TRACE(r->w, "%s: %s, it stops", r->name, r->wiped ? "the cell knows it by another disk" : "it was removed");
 		sim_at(r->w, r->w->now, (struct ev){ .kind = EV_STOP, .a = r->id, .n = r->generation });
 	}
 	if (again)
@@ -156,7 +165,12 @@ static void step_items(struct replica *r, inbox_items *items, time_ms now)
 	for (size_t i = 0; i < items->len; i++) {
 		struct inbox_item *item = &items->at[i];
 
+		struct core_request asked = { .tag = item->tag, .method = item->method, .bytes = buf_view(&item->bytes),
+					      .now_unix_ms = (int64_t)(1700000000000 + r->w->now / 1000) };
+
 		item->event.now = now;
+		if (item->tag)
+			item->event.request = &asked;
 		if (item->stream)
 			watcher_stepped(r->w, &item->event);
 		core_step(r->core, &item->event);

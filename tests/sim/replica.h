@@ -56,6 +56,7 @@ enum ev_kind {
 	EV_STREAM,     /* a: watcher, b: replica, n: its generation, ptr: struct call_msg: a stream's message at its replica; err is the kind */
 	EV_OUTPUT,     /* a: watcher, ptr: struct call_msg: a stream's output at its client */
 	EV_PHASE,      /* n: enum phase */
+	EV_OPERATOR,
 };
 
 struct ev {
@@ -147,6 +148,8 @@ struct inbox_item {
 	struct raft_entry **entries; /* EVENT_LOG_READ */
 	uint64_t op;                 /* EVENT_REQUEST */
 	bool stream;                 /* EVENT_STREAM_* */
+	uint64_t tag;                /* the operator's EVENT_REQUEST; 0: it is none */
+	enum method_id method;
 	struct entry_id installed;   /* EVENT_CHUNK_WRITTEN that ends an installation */
 };
 typedef SIM_VEC(struct inbox_item) inbox_items;
@@ -157,7 +160,8 @@ struct replica {
 	member_id member;
 	uint64_t data_dir_id, boot;
 	char name[8];
-	bool up, wiped, out; /* out: a wiped one that has understood */
+	bool up, wiped, out; /* out: a wiped or a removed one that has understood */
+	bool absent;         /* nobody is in this slot */
 	int32_t ppm;
 	struct core *core;
 	uint64_t generation; /* of the process: events of an earlier one are void */
@@ -183,17 +187,20 @@ struct replica {
 
 	/* for the checks */
 	struct dlog log;          /* as the core has it: the disk's, with all that is queued */
-	raft_index noted_commit, noted_applied;
+	raft_index noted_commit, noted_applied, noted_last;
 	raft_term noted_term;
 	enum raft_role noted_role;
 	revision noted_revision;
 	uint64_t batches;
 	bool leads;
+	struct raft_member config[RAFT_MEMBERS_MAX]; /* as of the last batch */
+	size_t config_len;
 };
 
 void replica_init(struct world *w, uint32_t id);
 void replica_start(struct replica *r);
 void replica_crash(struct replica *r);
+void replica_renew(struct replica *r, member_id member); /* absent: another member with an empty disk */
 void replica_wipe(struct replica *r); /* down: its disk is another, empty one */
 void replica_pause(struct replica *r, sim_us length, bool in_batch);
 void replica_resume(struct replica *r);
@@ -222,6 +229,15 @@ void net_call(struct world *w, uint64_t op);                                    
 void net_cancel(struct world *w, uint64_t op);
 void net_answer(struct world *w, uint64_t op, enum err e, struct buf *reply);         /* replica to client; takes the reply */
 void net_lost_process(struct world *w, uint32_t replica);
+
+/* ---- operator.c ---- */
+
+#define OPERATOR_TAGS (UINT64_C(1) << 40)
+uint32_t operator_slots(uint32_t replicas);
+uint32_t operator_initial(const struct world *w);
+bool operator_removed(const struct world *w, const struct replica *r);
+void operator_answer(struct world *w, enum err e);
+void operator_event(struct world *w);
 
 /* ---- faults.c ---- */
 

@@ -26,6 +26,7 @@ struct totals {
 	uint64_t grants, hand_overs, lease_ends, snapshots, installs, chunks, writes, reads, keep_alives, anew, unknown, requests, lock_refusals;
 	uint64_t client_freezes, cancels, entries, campaigns, batches, compactions, recipes, watch_events, watch_cancels, observed, transfers, wipes;
 	uint64_t retries, repeated; /* request IDs */
+	uint64_t changes, changes_refused, joined, removed;
 };
 
 struct sim_options {
@@ -50,6 +51,7 @@ struct config { /* drawn from the seed */
 	uint32_t max_pending, max_waiters, kv_slots, request_timeout_ms;
 	uint32_t log_memory, append_bytes, inflight;
 	bool equal_clocks, wipes;
+	bool members; /* come and go */
 	bool flapping; /* leaders are cut off for a moment, again and again, with much in flight: old tails meet new snapshots */
 	uint64_t auto_compact_revisions;
 };
@@ -93,6 +95,8 @@ struct world {
 	struct map64 lease_by_id; /* -> index + 1 */
 	lease_id lease_just_ended;
 	uint64_t writes_at_leader_due, grants_at_leader_due;
+	uint64_t operator_calls;
+	sim_us operator_at;
 	struct totals totals;
 };
 

@@ -26,7 +26,7 @@ struct state world_initial_state(const struct world *w)
 	struct state st;
 
 	state_init(&st);
-	for (uint32_t i = 0; i < w->config.replicas; i++) {
+	for (uint32_t i = 0; i < operator_initial(w); i++) {
 		const char *url = w->urls[i];
 		struct member_spec spec = { .name = w->replicas[i].name, .peer_urls = &url, .peer_urls_len = 1 };
 
@@ -201,6 +201,23 @@ void replica_crash(struct replica *r)
 	TRACE(r->w, "%s crashes; on its disk: term %llu, log %llu..%llu", r->name, (unsigned long long)r->disk.hard.term,
 	      (unsigned long long)r->disk.log.first, (unsigned long long)disk_last(&r->disk).index);
 	net_lost_process(r->w, r->id);
+}
+
+void replica_renew(struct replica *r, member_id member)
+{
+	struct disk *d = &r->disk;
+
+	ASSERT(r->absent && !r->up);
+	r->member = member;
+	r->absent = r->out = false;
+	r->data_dir_id = rng_next(&r->w->rng) | 1;
+	r->boot = 0;
+	d->hard = (struct raft_hard_state){ 0 };
+	dlog_clear(&d->log, 1);
+	snapshot_file_unref(d->snapshot);
+	d->snapshot = NULL;
+	r->config_len = 0;
+	TRACE(r->w, "%s is member %llx now, with an empty disk", r->name, (unsigned long long)member);
 }
 
 void replica_wipe(struct replica *r)

@@ -85,15 +85,23 @@ static void begin(struct world *w)
 	rng_init(&w->fault_rng, rng_next(&w->rng));
 	draw_config(w);
 	draw_flapping(w);
+	w->config.members = w->opts.seed % 5 == 2;
+	if (w->config.members) {
+		w->config.replicas = operator_slots(w->config.replicas);
+		w->config.wipes = false; /* slots are: they begin with empty disks */
+	}
 	draw_phases(w);
 	for (uint32_t i = 0; i < w->config.replicas; i++) {
 		replica_init(w, i);
 		ids[i] = w->replicas[i].member;
+		w->replicas[i].absent = i >= operator_initial(w);
 	}
-	w->cell_id = member_derive_cell_id(ids, w->config.replicas);
+	w->cell_id = member_derive_cell_id(ids, operator_initial(w));
 	w->referee = referee_new(w);
-	for (uint32_t i = 0; i < w->config.replicas; i++)
+	for (uint32_t i = 0; i < operator_initial(w); i++)
 		replica_start(&w->replicas[i]);
+	if (w->config.members)
+		sim_at(w, SIM_SECOND, (struct ev){ .kind = EV_OPERATOR });
 	for (uint32_t i = 0; i < w->config.clients; i++)
 		client_init(w, i);
 	for (uint32_t i = 0; i < w->config.watchers; i++)
@@ -237,7 +245,7 @@ static void handle(struct world *w, struct ev *e)
 			faults_event(w);
 		break;
 	case EV_RESTART:
-		if (!r->up && !r->out && w->now >= r->down_until)
+		if (!r->up && !r->out && !r->absent && w->now >= r->down_until)
 			replica_start(r);
 		break;
 	case EV_STOP: faults_stop(w, e); break;
@@ -255,6 +263,7 @@ static void handle(struct world *w, struct ev *e)
 	case EV_WATCHER: watcher_think(&w->watchers[e->a]); break;
 	case EV_STREAM: watcher_event(w, e); break;
 	case EV_OUTPUT: watcher_take(&w->watchers[e->a], e); break;
+	case EV_OPERATOR: operator_event(w); break;
 	case EV_PHASE: next_phase(w, (enum phase)e->n); break;
 	}
 }
