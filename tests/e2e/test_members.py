@@ -6,7 +6,7 @@ import subprocess
 import time
 
 import cells
-from runner import test
+from runner import skip, test
 
 
 def ctl(cell, *args, endpoints=None):
@@ -203,3 +203,61 @@ def a_change_that_would_leave_no_quorum_is_refused_with_the_reason(server):
         assert out.returncode == 0 and "--initial-cluster-state existing" in out.stdout, out.stdout + out.stderr
         assert own(server, cell, "member", "remove", ids[down.name]).returncode == 0
         insist(ctl(cell, "put", "k", "w"))
+
+
+# ---- the same questions to stock etcd ------------------------------------------------------------------------------------------
+
+def answers(server):
+    """What a cell of three says to each of these, in words that do not depend on IDs and ports."""
+    with cells.Cell(server, 3) as cell:
+        leader = cell.leader()
+        follower = next(r for r in cell.replicas if r is not leader)
+        ids = {r: id_of(cell, r) for r in cell.replicas}
+        taken = cell.replicas[0].peer_url
+        said = []
+
+        def ask(what, *args):
+            p = ctl(cell, *args)
+            said.append((what, p.returncode != 0, p.stderr.strip().splitlines()[-1] if p.returncode else ""))
+
+        def post(what, r, path, body):
+            status, text = cells.http(r.url + path, body)
+            said.append((what, status, json.loads(text).get("error", "")))
+
+        ask("remove who is none", "member", "remove", "1234")
+        ask("promote who is none", "member", "promote", "1234")
+        ask("promote a voter", "member", "promote", ids[follower])
+        ask("add an address that is taken", "member", "add", "x", f"--peer-urls={taken}")
+        post("add nothing", leader, "/v3/cluster/member/add", {"peerURLs": []})
+        post("add no URL", leader, "/v3/cluster/member/add", {"peerURLs": ["nonsense"]})
+        post("add without a port", leader, "/v3/cluster/member/add", {"peerURLs": ["http://10.0.0.1"]})
+        post("add with a path", leader, "/v3/cluster/member/add", {"peerURLs": ["http://10.0.0.1:1/x"]})
+        ask("update who is none", "member", "update", "1234", "--peer-urls=http://127.0.0.1:9")
+        ask("update to an address that is taken", "member", "update", ids[leader], f"--peer-urls={follower.peer_url}")
+        ask("hand over to nobody", "move-leader", "1234")
+        post("hand over, asked of a follower", follower, "/v3/maintenance/transfer-leadership", {"targetID": str(int(ids[follower], 16))})
+        post("hand over to nobody, by JSON", leader, "/v3/maintenance/transfer-leadership", {"targetID": "4660"})
+        post("hand over to itself", leader, "/v3/maintenance/transfer-leadership", {"targetID": str(int(ids[leader], 16))})
+        # etcd wants to have been connected to all for five seconds first.
+        cells.wait_for("a learner is added", lambda: ctl(cell, "member", "add", "l", "--peer-urls=http://127.0.0.1:9", "--learner").returncode == 0, 20, step=0.5)
+        ask("add another", "member", "add", "m", "--peer-urls=http://127.0.0.1:10", "--learner")
+        learner = f"{members(cell)['http://127.0.0.1:9']['ID']:x}"
+        ask("promote it at once", "member", "promote", learner)
+        post("hand over to a learner", leader, "/v3/maintenance/transfer-leadership", {"targetID": str(int(learner, 16))})
+        ask("remove it", "member", "remove", learner)
+        ask("remove it again", "member", "remove", learner)
+        post("hand over", leader, "/v3/maintenance/transfer-leadership", {"targetID": str(int(ids[follower], 16))})
+        assert cell.leader() is follower
+        ask("remove the leader", "member", "remove", ids[follower])
+        ask("the others go on", "put", "k", "v")
+        return said
+
+
+@test(own=True)
+def refusals_are_those_of_etcd(server):
+    stock = shutil.which("etcd")
+    if not stock:
+        skip("there is no etcd here")
+    theirs, ours = answers(stock), answers(server)
+    different = [(a, b) for a, b in zip(theirs, ours, strict=True) if a != b]
+    assert not different, "\n".join(f"etcd: {a}\nhere: {b}" for a, b in different)
