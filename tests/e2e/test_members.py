@@ -227,7 +227,6 @@ def answers(server):
         ask("remove who is none", "member", "remove", "1234")
         ask("promote who is none", "member", "promote", "1234")
         ask("promote a voter", "member", "promote", ids[follower])
-        ask("add an address that is taken", "member", "add", "x", f"--peer-urls={taken}")
         post("add nothing", leader, "/v3/cluster/member/add", {"peerURLs": []})
         post("add no URL", leader, "/v3/cluster/member/add", {"peerURLs": ["nonsense"]})
         post("add without a port", leader, "/v3/cluster/member/add", {"peerURLs": ["http://10.0.0.1"]})
@@ -240,6 +239,7 @@ def answers(server):
         post("hand over to itself", leader, "/v3/maintenance/transfer-leadership", {"targetID": str(int(ids[leader], 16))})
         # etcd wants to have been connected to all for five seconds first.
         cells.wait_for("a learner is added", lambda: ctl(cell, "member", "add", "l", "--peer-urls=http://127.0.0.1:9", "--learner").returncode == 0, 20, step=0.5)
+        ask("add an address that is taken", "member", "add", "x", f"--peer-urls={taken}")
         ask("add another", "member", "add", "m", "--peer-urls=http://127.0.0.1:10", "--learner")
         learner = f"{members(cell)['http://127.0.0.1:9']['ID']:x}"
         ask("promote it at once", "member", "promote", learner)
@@ -249,7 +249,7 @@ def answers(server):
         post("hand over", leader, "/v3/maintenance/transfer-leadership", {"targetID": str(int(ids[follower], 16))})
         assert cell.leader() is follower
         ask("remove the leader", "member", "remove", ids[follower])
-        ask("the others go on", "put", "k", "v")
+        cells.wait_for("the others go on", lambda: ctl(cell, "put", "k", "v", endpoints=leader.endpoint).returncode == 0)
         return said
 
 
