@@ -149,6 +149,7 @@ enum status_code {
 	X(ERR_UNIMPLEMENTED, STATUS_UNIMPLEMENTED, "holdfast: not implemented")                                        \
 	/* Internal for bytes that are no message, as grpc-go servers say; bad JSON is the caller's argument. */       \
 	X(ERR_MALFORMED, STATUS_INTERNAL, "holdfast: malformed request")                                               \
+	X(ERR_UNKNOWN_SERVICE, STATUS_NOT_FOUND, "holdfast: unknown service")                                          \
 	X(ERR_REPLY_NOT_TEXT, STATUS_FAILED_PRECONDITION, "holdfast: the reply has bytes that are not UTF-8, ask without text; what was asked for is done") \
 	X(ERR_MALFORMED_JSON, STATUS_INVALID_ARGUMENT, "holdfast: malformed JSON")                                     \
 	X(ERR_TOO_DEEP, STATUS_INVALID_ARGUMENT, "holdfast: the request is nested too deeply")                         \

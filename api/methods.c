@@ -11,6 +11,9 @@
 #include "etcd/rpc.pb-c.h"
 #include "etcd/v3election.pb-c.h"
 #include "etcd/v3lock.pb-c.h"
+#include "ext/health.pb-c.h"
+#include "ext/reflection_v1.pb-c.h"
+#include "ext/reflection_v1alpha.pb-c.h"
 #include "holdfast/v1.pb-c.h"
 
 /* METHOD(service, method, id, request, reply, stream, access, permission, JSON paths...) */
@@ -212,6 +215,20 @@ static const struct method methods[METHOD_COUNT] = {
 	METHOD("holdfast.v1.Nodes", "List", NODES_LIST,
 	       holdfast__v1__nodes_list_request, holdfast__v1__nodes_list_response,
 	       UNARY, READ, KEY_READ, "/v3/holdfast/nodes/list"),
+
+	METHOD("grpc.health.v1.Health", "Check", HEALTH_CHECK,
+	       grpc__health__v1__health_check_request, grpc__health__v1__health_check_response,
+	       UNARY, READ, NONE, NULL),
+	METHOD("grpc.health.v1.Health", "Watch", HEALTH_WATCH,
+	       grpc__health__v1__health_check_request, grpc__health__v1__health_check_response,
+	       SERVER_STREAM, READ, NONE, NULL),
+
+	METHOD("grpc.reflection.v1.ServerReflection", "ServerReflectionInfo", REFLECTION_V1,
+	       grpc__reflection__v1__server_reflection_request, grpc__reflection__v1__server_reflection_response,
+	       BIDI_STREAM, READ, NONE, NULL),
+	METHOD("grpc.reflection.v1alpha.ServerReflection", "ServerReflectionInfo", REFLECTION_V1ALPHA,
+	       grpc__reflection__v1alpha__server_reflection_request, grpc__reflection__v1alpha__server_reflection_response,
+	       BIDI_STREAM, READ, NONE, NULL),
 };
 
 enum {

@@ -63,6 +63,8 @@ struct service {
 	struct service_parts parts;
 	atomic_size_t bytes;       /* of unary requests under way */
 	struct budget budget;
+	pthread_mutex_t health_mu;
+	struct list health_watchers; /* guarded by health_mu */
 	atomic_uint_fast64_t now_ms; /* as of the last tick */
 	pthread_mutex_t mu;
 	struct list need_leader;   /* guarded by mu; struct leader_watch */
@@ -71,6 +73,7 @@ struct service {
 };
 
 extern const struct call_class auth_class, unary_class, keep_alive_class, watch_class, observe_class, session_class;
+extern const struct call_class health_check_class, health_watch_class, reflection_class;
 
 /* Well-formed, not too deep, not too large. */
 enum err service_check_form(const struct service_call *c, struct slice bytes);
@@ -98,6 +101,8 @@ void service_audit(const struct service_call *c, enum err e, struct slice user, 
 void service_finish(struct service_call *c, enum err e, const char *detail);
 /* Puts the length in front of the one message in *reply and hands it over. */
 void service_reply_one(struct service_call *c, struct buf *reply);
+
+void service_health_tick(struct service *s); /* health.c */
 
 void service_leader_watch_add(struct service *s, struct leader_watch *w);    /* w->lost is set */
 void service_leader_watch_remove(struct service *s, struct leader_watch *w);

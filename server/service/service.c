@@ -76,6 +76,11 @@ static const struct handler handlers[METHOD_COUNT] = {
 	[METHOD_LOCK_LOCK] = { &unary_class, check_lock },
 	[METHOD_LOCK_UNLOCK] = { &unary_class, check_unlock },
 
+	[METHOD_HEALTH_CHECK] = { &health_check_class, NULL },
+	[METHOD_HEALTH_WATCH] = { &health_watch_class, NULL },
+	[METHOD_REFLECTION_V1] = { &reflection_class, NULL },
+	[METHOD_REFLECTION_V1ALPHA] = { &reflection_class, NULL },
+
 	[METHOD_LOCKS_LIST] = { &unary_class, check_locks_list },
 	[METHOD_LOCKS_VERIFY] = { &unary_class, check_locks_verify },
 	[METHOD_LOCKS_BREAK_HOLD] = { &unary_class, check_locks_break, note_locks_break },
@@ -97,6 +102,8 @@ struct service *service_new(struct node *n, const struct service_limits *limits)
 	pthread_mutex_init(&s->mu, NULL);
 	list_init(&s->need_leader);
 	budget_init(&s->budget);
+	pthread_mutex_init(&s->health_mu, NULL);
+	list_init(&s->health_watchers);
 	return s;
 }
 
@@ -111,6 +118,8 @@ void service_free(struct service *s)
 		return;
 	ASSERT(list_empty(&s->need_leader));
 	budget_deinit(&s->budget);
+	ASSERT(list_empty(&s->health_watchers));
+	pthread_mutex_destroy(&s->health_mu);
 	pthread_mutex_destroy(&s->mu);
 	free(s);
 }
@@ -350,6 +359,7 @@ void service_tick(struct service *s, uint64_t now_ms)
 	bool leader = has_leader(s);
 	atomic_store(&s->now_ms, now_ms);
 	budget_tick(&s->budget, now_ms);
+	service_health_tick(s);
 	pthread_mutex_lock(&s->mu);
 	if (leader)
 		s->leaderless_since = 0;

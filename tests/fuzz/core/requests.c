@@ -18,6 +18,9 @@ static int fuzz_requests(const uint8_t *data, size_t size)
 	if (!size)
 		return 0;
 	m = method_by_id((enum method_id)((data[0] & 0x7f) % METHOD_COUNT));
+	/* protobuf-c does not merge a message that comes twice when a oneof in it is text; these alone have such, and are never unpacked. */
+	if (m->id == METHOD_REFLECTION_V1 || m->id == METHOD_REFLECTION_V1ALPHA)
+		return 0;
 	d = data[0] & 0x80 ? m->reply : m->request;
 	if (pb_check(d, slice_of(data + 1, size - 1), 16) != PB_CHECK_OK)
 		return 0;
