@@ -125,6 +125,7 @@ static void on_page(void *ctx, int fd, struct identity *who)
 static void on_metrics(void *ctx, struct buf *out)
 {
 	struct server *s = ctx;
+	service_write_metrics(s->service, out);
 	credentials_metrics(&s->parts, out);
 	tls_write_metrics((struct tls_context *const[]){ s->transport.client, s->transport.peer }, 2, out);
 }
@@ -270,7 +271,8 @@ static enum err start_acceptor(struct server *s, struct errmsg *em)
 static enum err start_fronts(struct server *s, struct errmsg *em)
 {
 	const struct options *o = &s->options;
-	struct service_limits limits = { (uint32_t)o->max_txn_ops, (uint32_t)o->max_request_bytes, (uint32_t)o->max_value_bytes };
+	struct service_limits limits = { (uint32_t)o->max_txn_ops, (uint32_t)o->max_request_bytes, (uint32_t)o->max_value_bytes,
+					 (const char *const *)o->lock_metrics_prefixes.items, o->lock_metrics_prefixes.len };
 	s->service = service_new(s->node, &limits);
 	service_use(s->service, &s->parts);
 	s->grpc = grpc_front_new(&(struct grpc_front_config){

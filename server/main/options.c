@@ -37,6 +37,7 @@ static bool set_outputs(struct options *o, const char *value, struct errmsg *em)
 static bool set_origins(struct options *o, const char *value, struct errmsg *em);
 static bool set_hosts(struct options *o, const char *value, struct errmsg *em);
 static bool set_version(struct options *o, const char *value, struct errmsg *em);
+static bool set_lock_prefixes(struct options *o, const char *value, struct errmsg *em);
 static bool set_tls_min(struct options *o, const char *value, struct errmsg *em);
 static bool set_tls_max(struct options *o, const char *value, struct errmsg *em);
 
@@ -67,6 +68,7 @@ static const struct flag flags[] = {
 	{ "grpc-keepalive-min-time", FLAG_DURATION, AT(grpc_keepalive_min_time_ms), 0, 86400000, "5s", "shortest time between a client's pings", NULL },
 	{ "grpc-keepalive-interval", FLAG_DURATION, AT(grpc_keepalive_interval_ms), 0, 86400000, "2h", "time after which a quiet client is pinged (0: never)", NULL },
 	{ "grpc-keepalive-timeout", FLAG_DURATION, AT(grpc_keepalive_timeout_ms), 0, 86400000, "20s", "time for its answer", NULL },
+	{ "lock-metrics-prefix", FLAG_OWN, 0, 0, 0, NULL, "beginnings of locks' names whose metrics are kept apart, with commas between them (default: the first segments)", set_lock_prefixes },
 	{ "max-value-bytes", FLAG_NUMBER, AT(max_value_bytes), 0, 64U << 20, "0", "bytes of one value, at the most (0: as much as a request may have)", NULL },
 	{ "snapshot-catchup-entries", FLAG_NUMBER, AT(snapshot_catchup_entries), 1, UINT64_MAX, "10000", "log entries kept behind a snapshot for slow followers", NULL },
 	{ "experimental-snapshot-catchup-entries", FLAG_NUMBER, AT(snapshot_catchup_entries), 1, UINT64_MAX, NULL, "the same", NULL },
@@ -350,6 +352,21 @@ static bool set_origins(struct options *o, const char *value, struct errmsg *em)
 static bool set_hosts(struct options *o, const char *value, struct errmsg *em)
 {
 	return set_who(&o->host_whitelist, value, em);
+}
+
+/* They are labels of metrics, whose form leaves no choice. */
+static bool set_lock_prefixes(struct options *o, const char *value, struct errmsg *em)
+{
+	if (!set_list(&o->lock_metrics_prefixes, value, em))
+		return false;
+	for (size_t i = 0; i < o->lock_metrics_prefixes.len; i++) {
+		const char *p = o->lock_metrics_prefixes.items[i];
+		if (strlen(p) >= 64 || strcspn(p, "\"\\\n") != strlen(p)) {
+			errmsg_set(em, "'%s' is longer than 63 bytes, or has a quote or a backslash", p);
+			return false;
+		}
+	}
+	return true;
 }
 
 static bool set_logger(struct options *o, const char *value, struct errmsg *em)
@@ -741,6 +758,7 @@ void options_free(struct options *o)
 	members_free(o);
 	list_free(&o->cors);
 	list_free(&o->host_whitelist);
+	list_free(&o->lock_metrics_prefixes);
 	list_free(&o->log_outputs);
 	free(o->auto_compaction_mode);
 	free(o->auto_compaction_retention);

@@ -66,6 +66,7 @@ struct options {
 	char *cipher_suites;                  /* NULL: OpenSSL's choice */
 	int tls_min_version, tls_max_version; /* OpenSSL's numbers; 0: 1.2, the highest */
 	uint64_t self_signed_years;
+	struct text_list lock_metrics_prefixes; /* empty: first segments of names */
 	uint64_t max_value_bytes; /* 0: as a request may have */
 	uint64_t watch_progress_ms, snapshot_catchup_entries;
 	char *auth_token;     /* "simple" or "jwt,..." */

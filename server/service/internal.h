@@ -57,12 +57,31 @@ bool budget_give_up(struct budget *b, struct reservation *r);               /* t
 void budget_settle(struct budget *b, struct reservation *r, size_t bytes);  /* the reply is here, or (0) gone */
 void budget_tick(struct budget *b, uint64_t now_ms);
 
+/* lock_figures.c: of locks, by the beginning of their names. Any thread. */
+enum { LOCK_ROWS_MAX = 33, LOCK_BUCKETS = 10 /* 1, 4, 16 ms ... 262 s */ };
+struct lock_row {
+	char prefix[64];
+	uint64_t granted, refused, unlocked, wait_us, buckets[LOCK_BUCKETS];
+};
+struct lock_figures {
+	pthread_mutex_t mu;
+	struct lock_row rows[LOCK_ROWS_MAX]; /* guarded by mu; the first is of all others */
+	size_t rows_len;                     /* guarded by mu */
+	bool fixed;                          /* the rows are those that were asked for */
+};
+void lock_figures_init(struct lock_figures *f, const char *const *prefixes, size_t len);
+void lock_figures_deinit(struct lock_figures *f);
+uint64_t lock_figures_now_us(void);
+/* A Lock, Campaign or Unlock has ended, us after it began. */
+void lock_figures_note(struct lock_figures *f, enum method_id method, struct slice request, enum err e, uint64_t us);
+
 struct service {
 	struct node *node;
 	struct service_limits limits;
 	struct service_parts parts;
 	atomic_size_t bytes;       /* of unary requests under way */
 	struct budget budget;
+	struct lock_figures lock_figures;
 	pthread_mutex_t health_mu;
 	struct list health_watchers; /* guarded by health_mu */
 	atomic_uint_fast64_t now_ms; /* as of the last tick */

@@ -102,6 +102,7 @@ struct service *service_new(struct node *n, const struct service_limits *limits)
 	pthread_mutex_init(&s->mu, NULL);
 	list_init(&s->need_leader);
 	budget_init(&s->budget);
+	lock_figures_init(&s->lock_figures, limits->lock_prefixes, limits->lock_prefixes_len);
 	pthread_mutex_init(&s->health_mu, NULL);
 	list_init(&s->health_watchers);
 	return s;
@@ -118,6 +119,7 @@ void service_free(struct service *s)
 		return;
 	ASSERT(list_empty(&s->need_leader));
 	budget_deinit(&s->budget);
+	lock_figures_deinit(&s->lock_figures);
 	ASSERT(list_empty(&s->health_watchers));
 	pthread_mutex_destroy(&s->health_mu);
 	pthread_mutex_destroy(&s->mu);

@@ -69,6 +69,8 @@ struct service_limits {
 	uint32_t max_txn_ops;       /* 128 */
 	uint32_t max_request_bytes; /* 1.5 MiB */
 	uint32_t max_value_bytes;   /* of what is stored; 0: as a request may have */
+	const char *const *lock_prefixes; /* whose figures are kept apart; none: the first segments of names, as they come. Borrowed */
+	size_t lock_prefixes_len;
 };
 struct passwords;
 struct signed_tokens;
@@ -81,6 +83,7 @@ struct service_parts {
 };
 void service_use(struct service *s, const struct service_parts *parts); /* before the first call */
 struct service *service_new(struct node *n, const struct service_limits *limits);
+void service_write_metrics(struct service *s, struct buf *out); /* appends Prometheus text: locks by the beginning of their names */
 void service_free(struct service *s); /* no call may be open */
 
 /* One metadata entry (gRPC) or HTTP header of a call, before service_start: names in lower case, others than ours are ignored. value lives as long as the

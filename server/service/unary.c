@@ -12,6 +12,7 @@ struct unary {
 	struct service_call *call;
 	struct submit_call submit;
 	struct reservation turn;
+	uint64_t began_us; /* of calls for a lock; 0: of another kind */
 	atomic_int failed; /* enum err: a reason of ours that goes before the node's answer */
 	uint8_t bytes[];
 };
@@ -26,6 +27,8 @@ static void unary_done(struct submit_call *submit, enum err e, struct buf *reply
 	if (failed)
 		e = (enum err)failed;
 	budget_settle(&c->service->budget, &u->turn, e ? 0 : reply->len);
+	if (u->began_us)
+		lock_figures_note(&c->service->lock_figures, c->method->id, u->submit.bytes, e, lock_figures_now_us() - u->began_us);
 	if (!e && c->handler->note)
 		c->handler->note(c, u->submit.bytes, buf_view(reply));
 	service_audit(c, e, buf_view(&u->submit.user), u->submit.bytes);
@@ -36,6 +39,11 @@ static void unary_done(struct submit_call *submit, enum err e, struct buf *reply
 		buf_free(reply);
 	service_tell_end(c, e, NULL, buf_view(&why));
 	buf_free(&why);
+}
+
+static bool is_of_lock(enum method_id id)
+{
+	return id == METHOD_LOCK_LOCK || id == METHOD_LOCK_UNLOCK || id == METHOD_ELECTION_CAMPAIGN;
 }
 
 /* (U4) */
@@ -95,6 +103,7 @@ static void submit(struct service_call *c, struct slice bytes)
 		.caller = c->caller,
 		.done = unary_done,
 	};
+	u->began_us = is_of_lock(c->method->id) ? lock_figures_now_us() : 0;
 	atomic_init(&u->failed, ERR_OK);
 	c->state = u;
 	u->turn = (struct reservation){ .submit = turn_submit, .refused = turn_refused };

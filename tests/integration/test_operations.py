@@ -397,6 +397,37 @@ def prometheus_scrapes_us_and_has_nothing_new_to_complain_of(server):
         cells.end(p)
 
 
+@test(own=True)
+def locks_have_figures_by_the_beginning_of_their_names(server):
+    with cells.Cell(server, 1) as cell, cells.Cell(server, 1, flags=["--lock-metrics-prefix", "jobs/night,jobs/"]) as chosen:
+        for c in (cell, chosen):
+            with kit.Client(c.replicas[0]) as client:
+                held = client.lock.Lock(kit.lockpb.LockRequest(name=b"jobs/night/1"))
+                waiting = client.lock.Lock.future(kit.lockpb.LockRequest(name=b"jobs/night/1", wait_ms=20000))
+                kit.time.sleep(0.3)
+                client.lock.Unlock(kit.lockpb.UnlockRequest(key=held.key))
+                waiting.result()
+                try:
+                    client.lock.Lock(kit.lockpb.LockRequest(name=b"jobs/night/1", wait_ms=0))
+                    raise AssertionError("held twice")
+                except kit.grpc.RpcError:
+                    pass
+                for i in range(40):
+                    client.lock.Lock(kit.lockpb.LockRequest(name=b"jobs/day/%d" % i if i < 2 else b"other%d/x" % i))
+                client.lock.Lock(kit.lockpb.LockRequest(name=b"\xff\"/x"))
+        m, n = metrics_of(cell.replicas[0].url), metrics_of(chosen.replicas[0].url)
+
+        def figure(of, what, prefix):
+            return of.get(f'holdfast_lock_{what}{{prefix="{prefix}"}}')
+        assert figure(m, "grants_total", "jobs") == 4 and figure(m, "refused_total", "jobs") == 1 and figure(m, "unlocks_total", "jobs") == 1
+        assert 0.3 <= figure(m, "wait_seconds_sum", "jobs") < 10 and figure(m, "wait_seconds_count", "jobs") == 4
+        assert m['holdfast_lock_wait_seconds_bucket{prefix="jobs",le="+Inf"}'] == 4
+        rows = [k for k in m if k.startswith("holdfast_lock_grants_total")]
+        assert len(rows) == 33, len(rows)
+        assert sum(m[k] for k in rows) == 43 and figure(m, "grants_total", "other") == 43 - 4 - 31
+        assert figure(n, "grants_total", "jobs/night") == 2 and figure(n, "grants_total", "jobs/") == 2 and figure(n, "grants_total", "other") == 39
+
+
 # ---- HTTP ----
 
 @test(own=True)

@@ -276,6 +276,7 @@ static const struct {
 	{ "--etcd-version 3.5", "--etcd-version: '3.5' is not a version of etcd 3 such as 3.5.21" },
 	{ "--etcd-version 4.0.0", "--etcd-version: '4.0.0' is not a version of etcd 3 such as 3.5.21" },
 	{ "--etcd-version 3.5.1-rc", "--etcd-version: '3.5.1-rc' is not a version of etcd 3 such as 3.5.21" },
+	{ "--lock-metrics-prefix a\"b", "--lock-metrics-prefix: 'a\"b' is longer than 63 bytes, or has a quote or a backslash" },
 	{ "--discovery http://d:1/x", "--discovery: there is no discovery: name the members with --initial-cluster" },
 	{ "--unsafe-no-fsync", "--unsafe-no-fsync: what is acknowledged is on the disk, always" },
 	{ "--config-file /nowhere", "--config-file: cannot open '/nowhere': No such file or directory" },
