@@ -103,7 +103,7 @@ void metrics_write_calls(struct buf *out)
 static void labelled(struct buf *out, const char *name, const char *help, const char *label, const char *value)
 {
 	metric_head(out, name, "gauge", help);
-	buf_printf(out, "%s{%s=\"%s\"} 1\n", name, label, value);
+	buf_printf(out, "%s{%s=\"%s\"} 1\n", name, label, value ? value : "");
 }
 
 static void server(struct gateway *g, const struct core_status *s, struct buf *out)
