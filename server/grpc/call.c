@@ -64,7 +64,8 @@ static void call_reset(struct call *c)
 	c->rpc = NULL;
 	c->identity = NULL;
 	c->fd = -1;
-	c->watches_close = c->served = c->initial_sent = c->has_trailer = false;
+	atomic_store_explicit(&c->awaits_since_ms, 0, memory_order_relaxed);
+	c->watches_close = c->late = c->served = c->initial_sent = c->has_trailer = false;
 	c->cancelled = 0;
 	c->in_outbox = c->sending = c->status_sent = c->broken = c->paused = c->resume = c->finished = c->has_slice = false;
 	c->err = ERR_OK;
@@ -153,7 +154,9 @@ void front_call_finish(struct call *c, enum err e, const char *detail, struct sl
 {
 	bool put;
 	char *copy = NULL;
-	if (e == ERR_CANCELED && atomic_load(&c->front->ending))
+	if (e == ERR_CANCELED && c->late)
+		e = ERR_DEADLINE_EXCEEDED;
+	else if (e == ERR_CANCELED && atomic_load(&c->front->ending))
 		e = ERR_STOPPED; /* it was us who cancelled */
 	if (detail) {
 		size_t size = strlen(detail) + 1;
@@ -264,6 +267,8 @@ static void serve(struct call *c)
 		return;
 	if (may_last(m))
 		watch_close(c);
+	if (m->stream != METHOD_BIDI_STREAM)
+		atomic_store_explicit(&c->awaits_since_ms, atomic_load_explicit(&c->front->clock_ms, memory_order_relaxed), memory_order_relaxed);
 	front_call_read(c);
 }
 
@@ -317,6 +322,7 @@ static void call_received(struct rpc_tag *tag, bool ok)
 {
 	struct call *c = CONTAINER_OF(tag, struct call, received);
 	pthread_mutex_lock(&c->serial);
+	atomic_store_explicit(&c->awaits_since_ms, 0, memory_order_relaxed);
 	if (c->received_message) {
 		if (take_message(c))
 			front_call_read(c);
@@ -325,6 +331,16 @@ static void call_received(struct rpc_tag *tag, bool ok)
 	}
 	pthread_mutex_unlock(&c->serial);
 	front_call_unref(c);
+}
+
+void front_call_give_up(struct call *c)
+{
+	pthread_mutex_lock(&c->serial);
+	if (c->served && !is_finished(c) && atomic_load_explicit(&c->awaits_since_ms, memory_order_relaxed)) {
+		c->late = true;
+		service_cancel(&c->service);
+	}
+	pthread_mutex_unlock(&c->serial);
 }
 
 void front_call_cancel(struct call *c)

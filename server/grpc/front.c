@@ -35,6 +35,8 @@ enum {
 	POOL_MAX = 4096,
 	FLUSH_MAX = 128, /* calls that one wake sends for before it lets the other thread help */
 	TICK_MS = 250,
+	LATE_LOOK_MS = 1000, /* between looks at all open calls */
+	LATE_MAX = 256,
 	GOODBYE_MS = 1000, /* for the statuses of calls cancelled by a stop to reach their clients */
 	RECEIVE_EXTRA = 512 * 1024,
 };
@@ -205,11 +207,52 @@ static void in_ms(uint64_t ms, struct timespec *ret)
 	ret->tv_nsec %= 1000000000;
 }
 
+static bool take_reference(struct call *c)
+{
+	unsigned refs = atomic_load(&c->refs);
+	while (refs && !atomic_compare_exchange_weak(&c->refs, &refs, refs + 1))
+		;
+	return refs > 0; /* otherwise it is about to leave the list */
+}
+
+/* A few at a time: what is left has its turn at the next tick. */
+static void give_up_late(struct grpc_front *f, uint64_t now)
+{
+	struct call *late[LATE_MAX];
+	size_t len = 0;
+	pthread_mutex_lock(&f->mu);
+	LIST_FOR_EACH(it, &f->open) {
+		struct call *c = CONTAINER_OF(it, struct call, link);
+		uint64_t since = atomic_load_explicit(&c->awaits_since_ms, memory_order_relaxed);
+		if (since && now - since >= f->config.request_timeout_ms && take_reference(c))
+			late[len++] = c;
+		if (len == LATE_MAX)
+			break;
+	}
+	pthread_mutex_unlock(&f->mu);
+	for (size_t i = 0; i < len; i++) {
+		front_call_give_up(late[i]);
+		front_call_unref(late[i]);
+	}
+}
+
+static void tick(struct grpc_front *f, uint64_t *looked_ms)
+{
+	uint64_t now = now_ms();
+	atomic_store_explicit(&f->clock_ms, now, memory_order_relaxed);
+	service_tick(f->config.service, now);
+	if (f->config.request_timeout_ms && now - *looked_ms >= LATE_LOOK_MS) {
+		*looked_ms = now;
+		give_up_late(f, now);
+	}
+}
+
 /* The service's clock. */
 static void *tick_main(void *arg)
 {
 	struct grpc_front *f = arg;
 	struct timespec until;
+	uint64_t looked_ms = 0;
 	pthread_mutex_lock(&f->mu);
 	while (!f->tick_stop) {
 		in_ms(TICK_MS, &until);
@@ -217,7 +260,7 @@ static void *tick_main(void *arg)
 		if (f->tick_stop)
 			break;
 		pthread_mutex_unlock(&f->mu);
-		service_tick(f->config.service, now_ms());
+		tick(f, &looked_ms);
 		pthread_mutex_lock(&f->mu);
 	}
 	pthread_mutex_unlock(&f->mu);
@@ -282,6 +325,7 @@ static grpc_server *make_server(const struct grpc_front_config *c)
 		arg_of(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0),
 		arg_of(GRPC_ARG_KEEPALIVE_TIME_MS, c->keepalive_interval_ms),
 		arg_of(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, c->keepalive_timeout_ms),
+		arg_of(GRPC_ARG_MAX_CONNECTION_IDLE_MS, c->idle_timeout_ms ? c->idle_timeout_ms : INT_MAX),
 		/* What costs each call something and serves nobody here. */
 		arg_of(GRPC_ARG_ENABLE_CHANNELZ, 0),
 		arg_of(GRPC_ARG_MAX_CHANNEL_TRACE_EVENT_MEMORY_PER_NODE, 0),
@@ -299,6 +343,7 @@ struct grpc_front *grpc_front_new(const struct grpc_front_config *config)
 	gpr_set_log_function(library_says);
 	grpc_init();
 	f->config = *config;
+	atomic_init(&f->clock_ms, now_ms());
 	list_init(&f->open);
 	list_init(&f->free);
 	pthread_mutex_init(&f->mu, NULL);
@@ -366,10 +411,7 @@ static void cancel_all(struct grpc_front *f)
 	all = mem_alloc((f->open_len + 1) * sizeof(*all));
 	LIST_FOR_EACH(it, &f->open) {
 		struct call *c = CONTAINER_OF(it, struct call, link);
-		unsigned refs = atomic_load(&c->refs);
-		while (refs && !atomic_compare_exchange_weak(&c->refs, &refs, refs + 1))
-			;
-		if (refs) /* otherwise it is about to leave the list */
+		if (take_reference(c))
 			all[len++] = c;
 	}
 	pthread_mutex_unlock(&f->mu);

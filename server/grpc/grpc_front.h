@@ -16,6 +16,8 @@ struct grpc_front_config {
 	uint32_t max_request_bytes;       /* the transport takes 512 KiB more, so that etcd's own error can be given */
 	uint64_t keepalive_min_time_ms, keepalive_interval_ms, keepalive_timeout_ms;
 	uint32_t max_calls;               /* open at once, over all connections; above it ResourceExhausted */
+	uint64_t request_timeout_ms;      /* the message of a call that takes just one must have arrived by then; 0: no limit */
+	uint64_t idle_timeout_ms;         /* of a connection without a call; 0: no limit */
 };
 
 struct grpc_front *grpc_front_new(const struct grpc_front_config *config);

@@ -72,6 +72,7 @@ struct grpc_front {
 	bool down;
 
 	atomic_bool ending; /* calls are being cancelled: no new ones; written with mu */
+	atomic_uint_fast64_t clock_ms; /* as of the last tick: good enough for what takes seconds */
 };
 
 /* One RPC.
@@ -85,6 +86,7 @@ struct call {
 	struct grpc_front *front;
 	struct list link; /* front.mu */
 	atomic_uint refs;
+	atomic_uint_fast64_t awaits_since_ms; /* its one message; 0: it is here, or there may be many */
 
 	/* set when it comes in */
 	grpc_call *rpc;
@@ -103,6 +105,7 @@ struct call {
 	grpc_metadata trailer;
 	int cancelled;
 	bool served;       /* service_start was called */
+	bool late;         /* its message did not come in time */
 	bool initial_sent;
 	bool has_trailer;
 
@@ -138,6 +141,7 @@ struct call *front_call_new(struct grpc_front *f);
 void front_call_free(struct call *c);
 void front_call_unref(struct call *c);
 void front_call_cancel(struct call *c);
+void front_call_give_up(struct call *c); /* its message is still not here */
 void front_call_read(struct call *c); /* with serial: one more message */
 void front_call_finish(struct call *c, enum err e, const char *detail, struct slice details);
 

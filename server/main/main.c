@@ -284,6 +284,8 @@ static enum err start_fronts(struct server *s, struct errmsg *em)
 		.keepalive_interval_ms = o->grpc_keepalive_interval_ms,
 		.keepalive_timeout_ms = o->grpc_keepalive_timeout_ms,
 		.max_calls = 200000,
+		.request_timeout_ms = 30000,
+		.idle_timeout_ms = 300000,
 	});
 	s->gateway = gateway_new(&(struct gateway_config){
 		.service = s->service,

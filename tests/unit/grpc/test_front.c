@@ -1,7 +1,9 @@
 /* test_front.c: a real gRPC client against the front end, with a node that has no core behind it. */
 #include <check.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <grpc/slice.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -30,7 +32,7 @@ static struct service *service;
 static struct grpc_front *front;
 static bool stopped;
 
-static void setup(void)
+static void setup_with(uint64_t request_timeout_ms, uint64_t idle_timeout_ms)
 {
 	static const struct service_limits limits = { .max_txn_ops = 128, .max_request_bytes = MAX_REQUEST };
 	struct grpc_front_config config = {
@@ -40,11 +42,23 @@ static void setup(void)
 		.keepalive_interval_ms = 7200000,
 		.keepalive_timeout_ms = 20000,
 		.max_calls = MAX_CALLS,
+		.request_timeout_ms = request_timeout_ms,
+		.idle_timeout_ms = idle_timeout_ms,
 	};
 	node = fake_node_new();
 	config.service = service = service_new(node, &limits);
 	front = grpc_front_new(&config);
 	stopped = false;
+}
+
+static void setup(void)
+{
+	setup_with(0, 0);
+}
+
+static void setup_impatient(void)
+{
+	setup_with(300, 600);
 }
 
 static void stop(void)
@@ -722,6 +736,47 @@ START_TEST(stop__later_connections_are_closed)
 }
 END_TEST
 
+/* ---- who takes their time: with a front end that has little ---- */
+
+START_TEST(slow__a_request_that_does_not_come_is_given_up)
+{
+	struct client *c = client_new(front, "192.0.2.1:1");
+	struct client_call *unary = client_call(c, PUT, NULL, 0, 30000), *stream = client_call(c, WATCH, NULL, 0, 30000);
+	const char *why;
+	ck_assert_int_eq(client_status(unary, &why), GRPC_STATUS_DEADLINE_EXCEEDED);
+	client_call_free(unary);
+	/* A stream may be silent for as long as it likes. */
+	nanosleep(&(struct timespec){ .tv_sec = 1, .tv_nsec = 500000000 }, NULL);
+	client_cancel(stream);
+	ck_assert_int_eq(client_status(stream, &why), GRPC_STATUS_CANCELLED);
+	client_call_free(stream);
+	client_free(c);
+}
+END_TEST
+
+START_TEST(slow__a_connection_without_calls_is_closed)
+{
+	static const char *const starts[] = { "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\4\1" };
+	int fd = client_raw(front, "192.0.2.1:1");
+	struct pollfd p = { .fd = fd, .events = POLLIN };
+	char bytes[256];
+	ssize_t n = 1;
+	ck_assert_int_gt(send(fd, starts[_i], _i ? 28 : 24, MSG_NOSIGNAL), 0);
+	while (n > 0) {
+		ck_assert_msg(poll(&p, 1, 20000) == 1, "still open");
+		n = recv(fd, bytes, sizeof(bytes), 0);
+	}
+	ck_assert(n == 0 || errno == ECONNRESET);
+	close(fd);
+}
+END_TEST
+
+static void add_impatient_tests(TCase *t)
+{
+	tcase_add_test(t, slow__a_request_that_does_not_come_is_given_up);
+	tcase_add_loop_test(t, slow__a_connection_without_calls_is_closed, 0, 2);
+}
+
 static void add_tests(TCase *t)
 {
 	tcase_add_test(t, unary__requests_are_answered);
@@ -759,7 +814,7 @@ static void add_tests(TCase *t)
 int main(void)
 {
 	Suite *s = suite_create("grpc");
-	TCase *t = tcase_create("front");
+	TCase *t = tcase_create("front"), *impatient = tcase_create("impatient");
 	SRunner *sr;
 	int failed;
 	/* Fixtures run in the test's own process: the library is not made to be forked once it is initialised. */
@@ -767,6 +822,10 @@ int main(void)
 	tcase_add_checked_fixture(t, setup, teardown);
 	add_tests(t);
 	suite_add_tcase(s, t);
+	tcase_set_timeout(impatient, 120);
+	tcase_add_checked_fixture(impatient, setup_impatient, teardown);
+	add_impatient_tests(impatient);
+	suite_add_tcase(s, impatient);
 	sr = srunner_create(s);
 	srunner_run_all(sr, CK_NORMAL);
 	failed = srunner_ntests_failed(sr);
