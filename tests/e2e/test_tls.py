@@ -21,6 +21,21 @@ PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0"
 GET = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
+@test()
+def the_page_on_security_says_what_does(server):
+    """The ten lines of docs/security.md, as they stand, but for the ports."""
+    page = (cells.TOP / "docs" / "security.md").read_text(encoding="utf-8")
+    lines = page.partition("```sh\n")[2].partition("```")[0]
+    for port in ("2379", "2380"):
+        lines = lines.replace(port, str(cells.free_port()))
+    assert len(lines.splitlines()) <= 12, "ten lines, and a loop"
+    with tempfile.TemporaryDirectory() as folder:
+        os.symlink(server, f"{folder}/holdfastd")
+        env = dict(os.environ, PATH=f"{folder}:{CTL.parent}:{os.environ['PATH']}")
+        done = subprocess.run(["bash", "-c", f"set -e; {lines}\nkill %1; wait"], cwd=folder, env=env, text=True, capture_output=True, timeout=60, check=False)
+        assert "nobody else backs up now" in done.stdout, done.stdout + done.stderr
+
+
 @contextlib.contextmanager
 def certificates():
     """A CA with a server, a peer and the user alice, who is what this process' clients are from now on."""
