@@ -3,8 +3,9 @@
  *            net ──SSL_read──► in ──send──► pair          pull
  *            net ◄─SSL_write── out ◄─recv── pair          push
  *
- * Both sockets are watched edge-triggered; `readable` and `writable` say what has not been exhausted since. OpenSSL reads ahead, so a socket counts as
- * exhausted only when SSL_read says that it wants more.
+ * Both sockets are watched edge-triggered; `readable` and `writable` say what has not been exhausted since. A read that got less than it asked for has
+ * exhausted its socket, which saves asking once more; not so when the other side has hung up, for then the end is still to be read. OpenSSL reads by a BIO
+ * of ours, that knows the same. For room to write the pair is watched only while there is none: a Unix socket tells of it whenever its reader has read.
  *
  *   (P1) a connection belongs to one thread from tls_pump_take() on; only `fresh` and `stop` are shared.
  *   (P2) bytes are taken from one side only when all that was taken before has been passed on: `in` and `out` hold one read at the most.
@@ -41,6 +42,8 @@ struct end {
 	struct conn *conn;
 	int fd;
 	bool readable, writable;
+	bool hung_up; /* the end is to be read */
+	bool at_end;  /* it has been */
 };
 
 struct flow {
@@ -58,8 +61,10 @@ struct conn {
 	SSL *ssl;
 	struct end net, pair;
 	struct flow in, out;
+	bool starved; /* OpenSSL has nothing left of what it read, and there is nothing to read */
 	bool read_wants_write, write_wants_read;
 	bool lingering, dead;
+	bool watches_room; /* of the pair */
 	uint64_t linger_until;
 };
 
@@ -148,12 +153,70 @@ static void put_ready(struct conn *c)
 		list_push_back(&c->thread->ready, &c->ready_link);
 }
 
+/* ---- OpenSSL's way to the socket ---- */
+
+static int bio_read(BIO *bio, char *bytes, int len)
+{
+	struct end *e = BIO_get_data(bio);
+	ssize_t n;
+	BIO_clear_retry_flags(bio);
+	if (!e->readable) {
+		BIO_set_retry_read(bio);
+		return -1;
+	}
+	n = recv(e->fd, bytes, (size_t)len, MSG_DONTWAIT);
+	if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) {
+		e->readable = errno == EINTR;
+		BIO_set_retry_read(bio);
+	} else if (n > 0 && n < len && !e->hung_up) {
+		e->readable = false;
+	}
+	e->at_end = n == 0;
+	return (int)n;
+}
+
+static int bio_write(BIO *bio, const char *bytes, int len)
+{
+	struct end *e = BIO_get_data(bio);
+	ssize_t n = send(e->fd, bytes, (size_t)len, MSG_DONTWAIT | MSG_NOSIGNAL);
+	BIO_clear_retry_flags(bio);
+	if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
+		BIO_set_retry_write(bio);
+	return (int)n;
+}
+
+static long bio_ctrl(BIO *bio, int what, long num, void *ptr)
+{
+	(void)num, (void)ptr;
+	return what == BIO_CTRL_FLUSH || (what == BIO_CTRL_EOF && ((struct end *)BIO_get_data(bio))->at_end);
+}
+
+static BIO_METHOD *bio_method;
+
+static void make_bio_method(void)
+{
+	bio_method = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "pump");
+	ASSERT(bio_method && BIO_meth_set_read(bio_method, bio_read) == 1 && BIO_meth_set_write(bio_method, bio_write) == 1 && BIO_meth_set_ctrl(bio_method, bio_ctrl) == 1);
+}
+
+static void take_over(struct conn *c)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	BIO *bio;
+	pthread_once(&once, make_bio_method);
+	bio = BIO_new(bio_method);
+	ASSERT(bio);
+	BIO_set_data(bio, &c->net);
+	BIO_set_init(bio, 1);
+	SSL_set_bio(c->ssl, bio, bio);
+}
+
 /* What SSL_read or SSL_write could not do. False: the connection is broken. */
 static bool blocked(struct conn *c, int result, bool reading)
 {
 	switch (SSL_get_error(c->ssl, result)) {
-	case SSL_ERROR_WANT_READ:
-		c->net.readable = false;
+	case SSL_ERROR_WANT_READ: /* the BIO has found out that nothing is there */
+		c->starved = true;
 		c->write_wants_read = !reading;
 		return true;
 	case SSL_ERROR_WANT_WRITE:
@@ -171,6 +234,15 @@ static bool blocked(struct conn *c, int result, bool reading)
 	}
 }
 
+static void watch_room(struct conn *c, bool on)
+{
+	struct epoll_event ev = { .events = EPOLLIN | EPOLLRDHUP | EPOLLET | (on ? EPOLLOUT : 0U), .data.ptr = &c->pair };
+	if (c->watches_room == on)
+		return;
+	c->watches_room = on;
+	ASSERT(epoll_ctl(c->thread->epoll_fd, EPOLL_CTL_MOD, c->pair.fd, &ev) == 0);
+}
+
 /* How much of it the pair took; false: nobody is there. */
 static bool to_pair(struct conn *c, const uint8_t *bytes, size_t len, size_t *ret)
 {
@@ -181,6 +253,7 @@ static bool to_pair(struct conn *c, const uint8_t *bytes, size_t len, size_t *re
 	if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)
 		return false;
 	c->pair.writable = errno == EINTR;
+	watch_room(c, !c->pair.writable);
 	return true;
 }
 
@@ -205,9 +278,9 @@ static bool pull(struct conn *c)
 		flow_end(&c->in);
 		return false;
 	}
-	if (!c->net.readable || (c->read_wants_write && !c->net.writable))
+	if ((c->starved && !c->net.readable) || (c->read_wants_write && !c->net.writable))
 		return false;
-	c->read_wants_write = false;
+	c->starved = c->read_wants_write = false;
 	n = SSL_read(c->ssl, c->thread->piece, PIECE);
 	if (n <= 0) {
 		if (!blocked(c, n, true))
@@ -270,6 +343,8 @@ static bool push(struct conn *c)
 		c->out.eof = true;
 		return true;
 	}
+	if (n < PIECE && !c->pair.hung_up)
+		c->pair.readable = false;
 	wrote = SSL_write(c->ssl, c->thread->piece, (int)n);
 	if (wrote <= 0 && !blocked(c, wrote, false))
 		conn_die(c);
@@ -304,9 +379,9 @@ static void conn_turn(struct conn *c)
 
 /* ---- a thread ---- */
 
-static void watch(struct conn *c, struct end *e)
+static void watch(struct conn *c, struct end *e, uint32_t events)
 {
-	struct epoll_event ev = { .events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, .data.ptr = e };
+	struct epoll_event ev = { .events = events | EPOLLIN | EPOLLRDHUP | EPOLLET, .data.ptr = e };
 	if (epoll_ctl(c->thread->epoll_fd, EPOLL_CTL_ADD, e->fd, &ev) != 0)
 		conn_die(c); /* the system's bound on watches */
 }
@@ -328,9 +403,9 @@ static void take_fresh(struct pump_thread *t)
 			return;
 		c = CONTAINER_OF(it, struct conn, link);
 		list_push_back(&t->conns, &c->link);
-		watch(c, &c->net);
+		watch(c, &c->net, EPOLLOUT);
 		if (!c->dead)
-			watch(c, &c->pair);
+			watch(c, &c->pair, 0);
 		if (!c->dead)
 			put_ready(c);
 	}
@@ -345,10 +420,14 @@ static void on_event(struct end *e, uint32_t events)
 		conn_die(c);
 		return;
 	}
-	if (events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR))
+	if (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR))
+		e->hung_up = true;
+	if (events & EPOLLIN || e->hung_up)
 		e->readable = true;
 	if (events & (EPOLLOUT | EPOLLHUP | EPOLLERR))
 		e->writable = true;
+	if (e == &c->pair && e->writable)
+		watch_room(c, false);
 	put_ready(c);
 }
 
@@ -477,8 +556,9 @@ void tls_pump_take(struct tls_pump *p, SSL *ssl, int net_fd, int pair_fd)
 	c->thread = t;
 	c->ssl = ssl;
 	/* Bytes may be there already, read ahead by the handshake; whatever is not there is found out soon. */
-	c->net = (struct end){ c, net_fd, true, true };
-	c->pair = (struct end){ c, pair_fd, true, true };
+	c->net = (struct end){ .conn = c, .fd = net_fd, .readable = true, .writable = true };
+	c->pair = (struct end){ .conn = c, .fd = pair_fd, .readable = true, .writable = true };
+	take_over(c);
 	list_init(&c->ready_link);
 	list_init(&c->linger_link);
 	atomic_fetch_add(&t->conns_len, 1);

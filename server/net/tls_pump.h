@@ -15,7 +15,7 @@ struct tls_pump;
 struct tls_pump *tls_pump_new(size_t threads, const char *name); /* starts them */
 /* Two ends, non-blocking and close-on-exec. False: no descriptors. */
 bool tls_pump_pair(int ret_fds[2]);
-/* Takes ssl, the socket that it speaks over, and an end of a pair. SIGPIPE must be ignored. Any thread. */
+/* Takes ssl, the socket that it speaks over, and an end of a pair. Any thread. */
 void tls_pump_take(struct tls_pump *p, SSL *ssl, int net_fd, int pair_fd);
 size_t tls_pump_connections(struct tls_pump *p);
 /* Nothing may be added any more. What has been closed by its front end gets a moment to go out; the rest is closed. NULL is fine. */

@@ -99,6 +99,27 @@ START_TEST(pump__much_goes_both_ways_unharmed)
 }
 END_TEST
 
+/* Many records in one write to the socket: OpenSSL reads all of them at once, and the socket has nothing more to tell. */
+START_TEST(pump__records_that_come_together_are_all_passed_on)
+{
+	struct desk d;
+	struct kit_client c;
+	BIO *buffer = BIO_new(BIO_f_buffer()), *net;
+	connect_through(&d, &c);
+	net = SSL_get_wbio(c.ssl);
+	BIO_up_ref(net);
+	BIO_set_write_buffer_size(buffer, 16384);
+	SSL_set0_wbio(c.ssl, BIO_push(buffer, net));
+	for (int i = 0; i < 100; i++)
+		kit_client_write(&c, "0123456789");
+	ck_assert_int_eq(BIO_flush(SSL_get_wbio(c.ssl)), 1);
+	for (int i = 0; i < 100; i++)
+		expect(d.fd, "0123456789");
+	kit_client_close(&c);
+	desk_close(&d);
+}
+END_TEST
+
 START_TEST(pump__a_reader_who_does_not_read_holds_the_writer)
 {
 	static uint8_t bytes[65536];
@@ -230,6 +251,7 @@ int main(void)
 	tcase_set_timeout(c, 60);
 	tcase_add_checked_fixture(c, desk_setup, desk_teardown);
 	tcase_add_test(c, pump__much_goes_both_ways_unharmed);
+	tcase_add_test(c, pump__records_that_come_together_are_all_passed_on);
 	tcase_add_test(c, pump__a_reader_who_does_not_read_holds_the_writer);
 	tcase_add_test(c, pump__what_is_said_last_arrives_before_the_end);
 	tcase_add_loop_test(c, pump__a_client_that_has_sent_all_may_still_read, 0, 2);
