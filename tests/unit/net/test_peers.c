@@ -429,7 +429,9 @@ START_TEST(peers__slow_reader_is_not_lost)
 {
 	struct pair p;
 	pair_open(&p);
+	pthread_mutex_lock(&p.b.mu);
 	p.b.dawdle_ms = 1500;
+	pthread_mutex_unlock(&p.b.mu);
 	for (uint64_t i = 0; i < 1000; i++)
 		send_number(&p.a, 2, i, 1000);
 	test_sleep_ms(2000);
@@ -474,7 +476,9 @@ START_TEST(peers__peer_that_does_not_read_takes_bounded_memory)
 {
 	struct pair p;
 	pair_open(&p);
+	pthread_mutex_lock(&p.b.mu);
 	p.b.dawdle_ms = 1000;
+	pthread_mutex_unlock(&p.b.mu);
 	for (uint64_t i = 0; i < 6000; i++)
 		send_number(&p.a, 2, i, 10000);
 	pthread_mutex_lock(&p.a.peers->mu);
@@ -507,8 +511,8 @@ START_TEST(peers__stranger_that_says_where_it_lives_is_answered)
 	char urls[2][64];
 	const char *url[2] = { urls[0], urls[1] };
 	struct peer_address list[2] = { { 1, &url[0], 1 }, { 2, &url[1], 1 } };
-	snprintf(urls[0], sizeof(urls[0]), "http://127.0.0.1:%u", replica_open(&a, 1, 0));
-	snprintf(urls[1], sizeof(urls[1]), "http://127.0.0.1:%u", replica_open(&b, 2, 0));
+	snprintf(urls[0], sizeof(urls[0]), "%s://127.0.0.1:%u", scheme(), replica_open(&a, 1, 0));
+	snprintf(urls[1], sizeof(urls[1]), "%s://127.0.0.1:%u", scheme(), replica_open(&b, 2, 0));
 	peers_set(a.peers, list, 2); /* b knows nobody */
 	ck_assert(reaches(&a, 2, &b, 2000));
 	ck_assert(reaches(&b, 1, &a, 2000));
@@ -528,8 +532,8 @@ START_TEST(peers__stranger_is_forgotten_with_its_stream)
 	char urls[2][64];
 	const char *url[2] = { urls[0], urls[1] };
 	struct peer_address list[2] = { { 1, &url[0], 1 }, { 2, &url[1], 1 } };
-	snprintf(urls[0], sizeof(urls[0]), "http://127.0.0.1:%u", replica_open(&a, 1, 0));
-	snprintf(urls[1], sizeof(urls[1]), "http://127.0.0.1:%u", replica_open(&b, 2, 0));
+	snprintf(urls[0], sizeof(urls[0]), "%s://127.0.0.1:%u", scheme(), replica_open(&a, 1, 0));
+	snprintf(urls[1], sizeof(urls[1]), "%s://127.0.0.1:%u", scheme(), replica_open(&b, 2, 0));
 	peers_set(a.peers, list, 2);
 	ck_assert(reaches(&a, 2, &b, 2000));
 	ck_assert(TEST_WAIT(2000, links_len(&b) == 1));
@@ -545,16 +549,19 @@ START_TEST(peers__who_joins_is_told_of_the_cell)
 	struct replica a;
 	struct buf got = { .ptr = NULL };
 	struct errmsg em = { .text = "" };
+	struct tls_context *tls;
 	char url[64];
-	snprintf(url, sizeof(url), "http://127.0.0.1:%u", replica_open(&a, 1, 0));
-	ck_assert_int_eq(peers_ask_info(url, NULL, 2000, &got, &em), ERR_CLOSED); /* it does not know yet */
+	snprintf(url, sizeof(url), "%s://127.0.0.1:%u", scheme(), replica_open(&a, 1, 0));
+	tls = a.tls ? tls_context_ref(a.tls) : NULL;
+	ck_assert_int_eq(peers_ask_info(url, tls, 2000, &got, &em), ERR_CLOSED); /* it does not know yet */
 	ck_assert_ptr_nonnull(strstr(em.text, "not ready yet"));
 	peers_set_info(a.peers, slice_of_str("who we are"));
-	ck_assert_int_eq(peers_ask_info(url, NULL, 2000, &got, &em), ERR_OK);
+	ck_assert_int_eq(peers_ask_info(url, tls, 2000, &got, &em), ERR_OK);
 	ck_assert(slice_eq(buf_view(&got), slice_of_str("who we are")));
 	replica_close(&a);
-	ck_assert_int_eq(peers_ask_info(url, NULL, 500, &got, &em), ERR_CLOSED);
+	ck_assert_int_eq(peers_ask_info(url, tls, 500, &got, &em), ERR_CLOSED);
 	ck_assert_ptr_nonnull(strstr(em.text, url));
+	tls_context_free(tls);
 	buf_free(&got);
 }
 END_TEST
