@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"math/rand"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -97,11 +98,13 @@ func acquires() {
 	tell(m)
 }
 
-// flood keeps -outstanding transactions of -ops puts under way on each connection, far more than can be served, and meanwhile, on a connection of its own, takes and frees locks
-// and ends leases, one at a time.
+// flood keeps -outstanding transactions of -ops puts under way on each connection, far more than can be served, and meanwhile, on a connection of its own, frees
+// locks and ends leases that were there before.
 func flood() {
 	cs := dialAll(*conns)
 	value := make([]byte, *size)
+	free := dialAll(1)[0]
+	held := hold(free, int(*dur*20))
 	over := time.Now().Add(time.Duration(*dur * 1e9))
 	var ok, refused, failed int64
 	lat, unlock, revoke := &latencies{}, &latencies{}, &latencies{}
@@ -134,7 +137,7 @@ func flood() {
 			}
 		}(i)
 	}
-	frees(dialAll(1)[0], over, unlock, revoke)
+	frees(free, held, over, unlock, revoke)
 	wg.Wait()
 	m := map[string]interface{}{"kind": "flood", "ok": ok, "refused": refused, "failed": failed}
 	lat.take(m, "put")
@@ -143,26 +146,42 @@ func flood() {
 	tell(m)
 }
 
-func frees(c *grpc.ClientConn, over time.Time, unlock, revoke *latencies) {
+type holding struct {
+	lease int64
+	key   []byte
+}
+
+// hold takes so many locks, with a lease each.
+func hold(c *grpc.ClientConn, n int) []holding {
+	held := make([]holding, n)
+	parallel(n, func(i int) {
+		lease, err := pb.NewLeaseClient(c).LeaseGrant(ctx, &pb.LeaseGrantRequest{TTL: 600})
+		if err != nil {
+			die("grant: %v", err)
+		}
+		r, err := v3lockpb.NewLockClient(c).Lock(ctx, &v3lockpb.LockRequest{Name: []byte(fmt.Sprintf("%s/flood/%d/%d", *prefix, os.Getpid(), i)), Lease: lease.ID})
+		if err != nil {
+			die("lock: %v", err)
+		}
+		held[i] = holding{lease.ID, r.Key}
+	})
+	return held
+}
+
+// frees gives ten locks a second back, and ends as many leases, one at a time.
+func frees(c *grpc.ClientConn, held []holding, over time.Time, unlock, revoke *latencies) {
 	lease, lock := pb.NewLeaseClient(c), v3lockpb.NewLockClient(c)
-	for i := 0; time.Now().Before(over); i++ {
-		granted, err := lease.LeaseGrant(ctx, &pb.LeaseGrantRequest{TTL: 60})
-		if err != nil { // what grows is refused
-			time.Sleep(20 * time.Millisecond)
-			continue
-		}
-		held, err := lock.Lock(ctx, &v3lockpb.LockRequest{Name: []byte(fmt.Sprintf("%s/flood", *prefix)), Lease: granted.ID})
-		if err == nil {
-			began := time.Now()
-			if _, err = lock.Unlock(ctx, &v3lockpb.UnlockRequest{Key: held.Key}); err != nil {
-				die("unlock: %v", err)
-			}
-			unlock.add(time.Since(began))
-		}
+	for i := 0; i+1 < len(held) && time.Now().Before(over); i += 2 {
 		began := time.Now()
-		if _, err = lease.LeaseRevoke(ctx, &pb.LeaseRevokeRequest{ID: granted.ID}); err != nil {
+		if _, err := lock.Unlock(ctx, &v3lockpb.UnlockRequest{Key: held[i].key}); err != nil {
+			die("unlock: %v", err)
+		}
+		unlock.add(time.Since(began))
+		began = time.Now()
+		if _, err := lease.LeaseRevoke(ctx, &pb.LeaseRevokeRequest{ID: held[i+1].lease}); err != nil {
 			die("revoke: %v", err)
 		}
 		revoke.add(time.Since(began))
+		time.Sleep(100 * time.Millisecond)
 	}
 }
