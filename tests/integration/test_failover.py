@@ -153,6 +153,29 @@ def a_leader_that_is_stopped_fails_no_call_of_others(server):
         same_everywhere(cell)
 
 
+@test(own=True, timeout=120)
+def a_lead_that_is_moved_fails_no_call(server):
+    """From replica to replica under load at all of them, well within an election timeout each time."""
+    with cells.Cell(server, 3) as cell, clients(cell) as cs, Load(cell) as load:
+        longest = 0.0
+        for _ in range(6):
+            load.wait_more(50)
+            leader = cell.leader()
+            at = cell.replicas.index(leader)
+            to = (at + 1) % 3
+            target = cs[to].status().header.member_id
+            began = time.monotonic()
+            cs[at].maintenance.MoveLeader(pb.MoveLeaderRequest(targetID=target), timeout=10)
+            longest = max(longest, time.monotonic() - began)
+            assert cell.leader() is cell.replicas[to]
+        load.wait_more(50)
+        load.stop()
+        assert not load.errors, load.errors
+        print(f"moved within {longest:.3f} s, longest gap in writes {load.longest_gap:.3f} s")
+        assert longest < 1, f"a transfer took {longest:.2f} s"
+        load.check(cs[0])
+
+
 # ---- watches ----
 
 class Stream:

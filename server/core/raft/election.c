@@ -22,7 +22,7 @@ void become_follower(struct raft *r, raft_term term, member_id leader)
 	r->leader = leader;
 	r->leader_lost = false;
 	r->campaign_force = false;
-	r->campaign_held = false;
+	r->campaign_held = r->campaign_asked = false;
 	r->round = r->round_sent = r->round_void = r->round_confirmed = r->round_told = 0;
 	r->round_pending = false;
 	r->uncommitted_bytes = 0;
@@ -40,7 +40,7 @@ void become_leader(struct raft *r)
 	ASSERT(r->voted_for == r->config.self);
 	r->role = RAFT_LEADER;
 	r->leader = r->config.self;
-	r->campaign_force = false;
+	r->campaign_force = r->campaign_asked = false;
 	r->changed = true;
 	r->uncommitted_bytes = 0;
 	for (raft_index i = r->log.commit + 1; i <= r->log.last.index; i++)
@@ -77,6 +77,16 @@ static void count(struct raft *r)
 
 /* What is committed and not applied yet may change the members. Two changes behind, a majority of those we know need not meet a
  * majority of those there are. (One change behind it does, and whoever has the second in its log knows the first as committed.) */
+/* The leader hands over: no pre-vote, and whoever has just heard from it votes all the same. */
+void campaign_if_asked(struct raft *r)
+{
+	if (!r->campaign_asked || !may_campaign(r))
+		return;
+	r->campaign_asked = false;
+	r->campaign_force = true;
+	campaign(r, /*pre=*/false);
+}
+
 bool may_campaign(const struct raft *r)
 {
 	return r->self_voter && r->log.applied >= r->log.commit;

@@ -375,10 +375,9 @@ void raft_receive(struct raft *r, const struct raft_message *m, time_ms now)
 			recv_as_leader(r, m);
 		break;
 	case KIND(TIMEOUT_NOW):
-		if (r->role != RAFT_LEADER && may_campaign(r)) {
-			r->campaign_force = true;
-			campaign(r, /*pre=*/false);
-		}
+		/* Under load there is nearly always something that is committed and not applied: then as soon as it is. */
+		r->campaign_asked = r->role != RAFT_LEADER && r->self_voter;
+		campaign_if_asked(r);
 		break;
 	default:
 		break; /* of a later release */
@@ -494,6 +493,7 @@ void raft_applied(struct raft *r, raft_index index)
 	ASSERT(index <= r->log.delivered);
 	if (index > r->log.applied)
 		r->log.applied = index;
+	campaign_if_asked(r);
 	if (r->campaign_held && may_campaign(r)) {
 		r->campaign_held = false;
 		r->election_deadline = r->now;

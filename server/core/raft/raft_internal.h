@@ -95,6 +95,7 @@ struct raft {
 	bool leader_lost;   /* its stream broke: its silence is proven */
 	enum vote votes[RAFT_MEMBERS_MAX]; /* by place in members */
 	bool campaign_force;
+	bool campaign_asked; /* by TIMEOUT_NOW, while something committed was not applied */
 	bool campaign_held; /* the timer ran out while something committed was not applied */
 
 	/* leader */
@@ -157,6 +158,7 @@ uint64_t wait_for_index(const struct raft *r, raft_index index);            /* t
 /* election.c */
 void become_follower(struct raft *r, raft_term term, member_id leader);
 void become_leader(struct raft *r);
+void campaign_if_asked(struct raft *r);
 bool may_campaign(const struct raft *r);
 void campaign(struct raft *r, bool pre);
 void recv_vote(struct raft *r, const struct raft_message *m);
