@@ -84,7 +84,8 @@ func main() {
 	quiet := zap.NewProductionConfig()
 	quiet.Level = zap.NewAtomicLevelAt(zap.FatalLevel)
 	grpclog.SetLoggerV2(grpclog.NewLoggerV2(ioutil.Discard, ioutil.Discard, ioutil.Discard))
-	c, err := clientv3.New(clientv3.Config{Endpoints: strings.Split(os.Args[1], ","), DialTimeout: 5 * time.Second, TLS: security(), LogConfig: &quiet})
+	c, err := clientv3.New(clientv3.Config{Endpoints: strings.Split(os.Args[1], ","), DialTimeout: 5 * time.Second, TLS: security(),
+		Username: os.Getenv("TEST_USER"), Password: os.Getenv("TEST_PASSWORD"), LogConfig: &quiet})
 	must(err)
 	defer c.Close()
 	stories[os.Args[2]](c, os.Args[3:])

@@ -1,17 +1,22 @@
 // A client by npm's etcd3, unchanged. `node client.js ENDPOINTS STORY [ARGUMENT]...` says what happens, a line each.
 'use strict';
 const assert = require('assert');
+const fs = require('fs');
 const readline = require('readline');
 const { once } = require('events');
 const { Etcd3, EtcdLockFailedError, EtcdLeaseInvalidError, isRecoverableError } = require('etcd3');
 const { ConsecutiveBreaker, ExponentialBackoff, circuitBreaker, handleWhen, isBrokenCircuitError, retry } = require('cockatiel');
 
 const [endpoints, story, ...args] = process.argv.slice(2);
-const hosts = endpoints.split(',').map((e) => 'http://' + e);
+const tls = process.env.TEST_TLS_CA;
+const hosts = endpoints.split(',').map((e) => (e.includes('://') ? e : (tls ? 'https://' : 'http://') + e));
 // As its manual advises for a cell of several: calls that fail for want of a replica are tried at the next one.
 const recoverable = handleWhen((e) => isRecoverableError(e) || isBrokenCircuitError(e));
 const client = new Etcd3({
   hosts,
+  ...(tls ? { credentials: { rootCertificate: fs.readFileSync(tls), privateKey: fs.readFileSync(process.env.TEST_TLS_KEY),
+    certChain: fs.readFileSync(process.env.TEST_TLS_CERT) } } : {}),
+  ...(process.env.TEST_USER ? { auth: { username: process.env.TEST_USER, password: process.env.TEST_PASSWORD } } : {}),
   faultHandling: {
     host: () => circuitBreaker(recoverable, { halfOpenAfter: 200, breaker: new ConsecutiveBreaker(1) }),
     global: retry(recoverable, { maxAttempts: 30, backoff: new ExponentialBackoff({ initialDelay: 20, maxDelay: 200 }) }),

@@ -152,5 +152,6 @@ def renew(client, ttl):
 
 if __name__ == "__main__":
     files = {name: os.environ.get(variable) for name, variable in (("ca_cert", "TEST_TLS_CA"), ("cert_cert", "TEST_TLS_CERT"), ("cert_key", "TEST_TLS_KEY"))}
-    globals()[sys.argv[2]](etcd3.client(host="127.0.0.1", port=int(sys.argv[1]), timeout=20, **files), *sys.argv[3:])
+    globals()[sys.argv[2]](etcd3.client(host="127.0.0.1", port=int(sys.argv[1]), timeout=20,
+                                       user=os.environ.get("TEST_USER"), password=os.environ.get("TEST_PASSWORD"), **files), *sys.argv[3:])
     say("end")
