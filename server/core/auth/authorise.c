@@ -371,6 +371,8 @@ static const struct command_rule command_rules[] = {
 	[CMD(LOCK_BREAK)] = { FOR_METHOD, METHOD_LOCKS_BREAK_HOLD, NULL, NULL },
 	[CMD(AUTH)] = { .whom = FOR_ROOT },
 	[CMD(AUTHENTICATE)] = { .whom = FOR_REPLICAS }, /* its password was right */
+	[CMD(ALARM)] = { .whom = FOR_REPLICAS }, /* a client's is judged when it arrives; the others are replicas' own */
+	[CMD(RESTORED)] = { .whom = FOR_REPLICAS },
 	[CMD(MEMBER_CHANGE)] = { FOR_METHOD, METHOD_CLUSTER_MEMBER_ADD, &holdfast__internal__member_change__descriptor, rule_member_change },
 	[CMD(SESSION_OPEN)] = { FOR_METHOD, METHOD_SESSION_CONNECT, &holdfast__internal__session_opening__descriptor, rule_any_user },
 	[CMD(SESSION_RESUME)] = { FOR_METHOD, METHOD_SESSION_CONNECT, &holdfast__internal__session_resuming__descriptor, rule_any_user },
