@@ -238,6 +238,9 @@ fence: let in
 }
 
 
+EXAMPLES["static"] = EXAMPLES["leader"]
+
+
 @test(own=True, timeout=90)
 def the_examples_do_what_they_say(server):
     with cells.Cell(server, 3) as cell:
