@@ -66,6 +66,8 @@ void snapshot_chunk_read(struct core *c, const struct core_event *e)
 		return;
 	s->job = 0;
 	if (e->chunk.err || (s->chunk > 0 && (e->chunk.id.index != s->id.index || e->chunk.id.term != s->id.term))) {
+		if (e->chunk.err == ERR_CORRUPT)
+			c->snapshots.wanted = true; /* what is in memory is whole: another one, as soon as there is something new to save */
 		start_over(s); /* T2; the next tick reads */
 		return;
 	}

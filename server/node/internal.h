@@ -66,6 +66,9 @@ struct disk {
 	raft_index installed; /* the newest snapshot put in force here; the log begins behind it */
 };
 
+/* Snapshots that transfers to followers may be reading at once: each goes on with the one it began with. */
+#define SNAP_READERS 3
+
 struct snap {
 	struct node *node;
 	pthread_t thread;
@@ -74,7 +77,11 @@ struct snap {
 	struct list queue; /* guarded by mu; struct snap_item */
 	bool stop;         /* guarded by mu */
 	/* snapshot thread */
-	struct storage_snapshot_reader *reader;
+	struct storage_snapshot_reader *reader; /* the one last used, or NULL */
+	struct {
+		struct storage_snapshot_reader *reader;
+		uint64_t used_ms;
+	} readers[SNAP_READERS];
 	struct storage_snapshot_writer *writer;
 	uint64_t received_bytes;
 };

@@ -8,6 +8,8 @@
 #include "log/log.h"
 #include "metrics.h"
 
+enum { READER_IDLE_MS = 60000 }; /* by then the leader has given the transfer up */
+
 struct snap_item {
 	struct list link;
 	struct snapshot_job job;
@@ -81,16 +83,68 @@ static void save(struct snap *s, const struct snapshot_job *job)
 	inbox_put_done(s->node, out);
 }
 
-/* The newest snapshot stays open between chunks, so that one transfer reads one snapshot; an earlier one that is no longer
- * the newest is let go when another is asked for. */
+static bool is_of(const struct storage_snapshot_reader *r, struct entry_id id)
+{
+	const struct storage_snapshot_meta *m = r ? storage_snapshot_reader_meta(r) : NULL;
+	return m && m->index == id.index && m->term == id.term;
+}
+
+static enum err use_reader(struct snap *s, size_t i)
+{
+	s->reader = s->readers[i].reader;
+	s->readers[i].used_ms = node_now_ms();
+	return ERR_OK;
+}
+
+static bool find_reader(struct snap *s, struct entry_id id)
+{
+	for (size_t i = 0; i < SNAP_READERS; i++)
+		if (is_of(s->readers[i].reader, id))
+			return use_reader(s, i) == ERR_OK;
+	return false;
+}
+
+static void close_reader(struct snap *s, size_t i)
+{
+	if (s->reader == s->readers[i].reader)
+		s->reader = NULL;
+	storage_snapshot_close(s->readers[i].reader);
+	s->readers[i].reader = NULL;
+	s->readers[i].used_ms = 0;
+}
+
+/* A snapshot that is the newest no more stays as long as somebody reads it. */
+static void close_unused(struct snap *s)
+{
+	for (size_t i = 0; i < SNAP_READERS; i++)
+		if (s->readers[i].reader && node_now_ms() - s->readers[i].used_ms > READER_IDLE_MS)
+			close_reader(s, i);
+}
+
+/* A transfer goes on with the snapshot that it began with, whatever was saved since and whoever else reads another; of too many, the one that was
+ * read least lately begins anew. */
 static enum err open_reader(struct snap *s, const struct snapshot_job *job, struct errmsg *em)
 {
-	const struct storage_snapshot_meta *m = s->reader ? storage_snapshot_reader_meta(s->reader) : NULL;
-	if (m && job->id.index == m->index && job->id.term == m->term)
+	struct storage_snapshot_reader *newest;
+	const struct storage_snapshot_meta *m;
+	size_t at = 0;
+	enum err e;
+	if (find_reader(s, job->id))
 		return ERR_OK;
-	storage_snapshot_close(s->reader);
-	s->reader = NULL;
-	return storage_snapshot_open(s->node->config.storage, &s->reader, em);
+	e = storage_snapshot_open(s->node->config.storage, &newest, em);
+	if (e)
+		return e;
+	m = storage_snapshot_reader_meta(newest);
+	if (find_reader(s, (struct entry_id){ m->index, m->term })) {
+		storage_snapshot_close(newest);
+		return ERR_OK;
+	}
+	for (size_t i = 1; i < SNAP_READERS; i++)
+		if (s->readers[i].used_ms < s->readers[at].used_ms)
+			at = i;
+	close_reader(s, at);
+	s->readers[at].reader = newest;
+	return use_reader(s, at);
 }
 
 static void read_chunk(struct snap *s, const struct snapshot_job *job)
@@ -171,6 +225,7 @@ static void run(struct snap *s, struct snapshot_job *job)
 	switch (job->kind) {
 	case SNAPSHOT_SAVE:
 		save(s, job);
+		close_unused(s);
 		break;
 	case SNAPSHOT_READ:
 		read_chunk(s, job);
@@ -205,8 +260,8 @@ static void *snap_main(void *arg)
 		free(item);
 	}
 	drop_received(s);
-	storage_snapshot_close(s->reader);
-	s->reader = NULL;
+	for (size_t i = 0; i < SNAP_READERS; i++)
+		close_reader(s, i);
 	return NULL;
 }
 
