@@ -307,8 +307,8 @@ def replicas_agree_after_restarts_snapshots_and_fail_over(server):
         for rep in cell.replicas:
             rep.start()
         cell.wait_ready()
-        refused(INVALID, a.put, b"b/1")  # of before
-        a.log_in()
+        refused(INVALID, As(cell.replicas[0], token=a.token).put, b"b/1")  # of before, over a new connection
+        a = alice(cell)
         a.put(b"b/1")
         lease = a.grant(60)
         leader = max(cell.replicas, key=lambda x: root_leads(cell, x))
