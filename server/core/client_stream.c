@@ -40,9 +40,7 @@ static void leave(struct core *c, struct client_stream *s)
 	s->ack_due = false;
 	if (s->session && sessions_find(c, s->session) == s)
 		map64_remove(&c->sessions.by_session, (uint64_t)s->session);
-	if (s->call)
-		s->call->session_tag = 0;
-	s->call = NULL;
+	s->call = NULL; /* what comes of it is told to nobody, see sessions_told */
 }
 
 static void stream_free(struct core *c, struct client_stream *s)
@@ -143,13 +141,13 @@ static void emit_opened(struct core *c, struct client_stream *s, int64_t ttl_s, 
 
 /* ---- open and resume ---- */
 
-static void write_place(const struct core *c, const struct client_stream *s, struct buf *out, uint32_t field)
+static void write_place(const struct core *c, uint64_t tag, struct buf *out, uint32_t field)
 {
 	size_t mark = pbw_open(out, field);
 
 	pbw_u64(out, 1, c->config.member);
 	pbw_u64(out, 2, c->config.boot);
-	pbw_u64(out, 3, s->tag);
+	pbw_u64(out, 3, tag);
 	pbw_close(out, mark);
 }
 
@@ -212,7 +210,7 @@ static void propose_opening(struct core *c, struct client_stream *s)
 	pbw_bytes(&payload, 3, slice_of(hash, sizeof(hash)));
 	pbw_bytes(&payload, 4, buf_view(&o.prefixes));
 	pbw_bytes(&payload, 5, o.name);
-	write_place(c, s, &payload, 6);
+	write_place(c, s->tag, &payload, 6);
 	propose(c, s, CMD(SESSION_OPEN), buf_view(&payload));
 	buf_free(&payload);
 	buf_free(&o.prefixes);
@@ -244,7 +242,7 @@ static void receive_resume(struct core *c, struct client_stream *s, struct slice
 	pbw_fixed64(&payload, 1, wire_find_u64(body, 1, 0));
 	pbw_bytes(&payload, 2, slice_of(hash, sizeof(hash)));
 	pbw_i64(&payload, 3, (int64_t)wire_find_u64(body, 3, 0));
-	write_place(c, s, &payload, 4);
+	write_place(c, s->tag, &payload, 4);
 	propose(c, s, CMD(SESSION_RESUME), buf_view(&payload));
 	buf_free(&payload);
 }
@@ -280,13 +278,34 @@ static void opened(struct core *c, struct client_stream *s, struct slice result)
 	receive_held(c, s);
 }
 
+static void write_closing(const struct core *c, lease_id session, uint64_t tag, struct buf *out)
+{
+	pbw_fixed64(out, 1, (uint64_t)session);
+	write_place(c, tag, out, 2);
+}
+
+/* The client left before it could be told of the session that it opened: nobody knows its secret, so nobody will ever want it. */
+static void close_orphan(struct core *c, lease_id session, uint64_t tag)
+{
+	struct buf payload = { 0 };
+
+	write_closing(c, session, tag, &payload);
+	propose_submit(c, call_new(c, CALL_COMMAND, 0, METHOD_SESSION_CONNECT), CMD(SESSION_CLOSE), buf_view(&payload));
+	buf_free(&payload);
+}
+
 /* What came of the command that this stream waits for. */
 void sessions_told(struct core *c, struct call *call, enum err e, struct slice reply)
 {
 	struct client_stream *s = find_tag(c, call->session_tag);
 
-	if (call->kind != CALL_COMMAND || !s || s->call != call)
+	if (call->kind != CALL_COMMAND)
 		return;
+	if (!s || s->call != call) {
+		if (!e && call->command == CMD(SESSION_OPEN))
+			close_orphan(c, (lease_id)wire_find_u64(reply, 1, 0), call->session_tag);
+		return;
+	}
 	s->call = NULL;
 	call->session_tag = 0;
 	if (e == ERR_LEASE_EXISTS && s->state == CLIENT_OPENING)
@@ -370,8 +389,7 @@ static void receive_close(struct core *c, struct client_stream *s)
 	if (s->closing)
 		return;
 	s->closing = true;
-	pbw_fixed64(&payload, 1, (uint64_t)s->session);
-	write_place(c, s, &payload, 2);
+	write_closing(c, s->session, s->tag, &payload);
 	propose(c, s, CMD(SESSION_CLOSE), buf_view(&payload));
 	buf_free(&payload);
 }

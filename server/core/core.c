@@ -503,6 +503,8 @@ void core_status(const struct core *c, struct core_status *ret)
 	ret->counts = c->env.counts;
 	ret->learner = core_is_learner(c);
 	ret->disk_low = c->disk_low;
+	ret->gated_total = c->gate.total;
+	ret->oldest_gated_ms = gate_oldest_ms(c);
 	ret->quota_bytes = c->config.quota_bytes;
 	ret->quota_high = c->alarms.high;
 	ret->no_space = alarms_no_space(c);

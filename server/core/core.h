@@ -249,6 +249,8 @@ struct core_status {
 	revision compact_revision;
 	struct kv_counts counts;
 	bool learner;
+	time_ms oldest_gated_ms;  /* how long the oldest of those writes has waited */
+	uint64_t gated_total;     /* writes that had to wait, since the start */
 	bool disk_low;
 	uint64_t store_bytes, quota_bytes;
 	bool quota_high;         /* at four fifths of it */

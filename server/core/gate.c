@@ -146,6 +146,8 @@ static void gated_begin(struct core *c, struct gated *g)
 
 	list_remove(&g->link);
 	list_push_back(waits ? &c->gate.held : &c->gate.ready, &g->link);
+	c->gate.total += waits;
+	g->since = c->now;
 }
 
 enum err gate_propose(struct core *c, const struct command *cmd, struct slice bytes)
@@ -307,6 +309,11 @@ bool gate_grant(struct core *c, lease_id session, enum cache_aspect aspect, stru
 bool gate_extend(struct core *c, lease_id session, int64_t ttl_s)
 {
 	return cache_session_renew(c->gate.cache, session, c->now + (time_ms)ttl_s * 1000, c->now);
+}
+
+time_ms gate_oldest_ms(const struct core *c)
+{
+	return list_empty(&c->gate.held) ? 0 : c->now - CONTAINER_OF(c->gate.held.next, struct gated, link)->since;
 }
 
 void gate_check(const struct core *c)

@@ -26,6 +26,7 @@ struct gated { /* a command that is kept from the log */
 	struct list link;  /* early, held or ready */
 	struct buf bytes;
 	struct held_spans *spans; /* NULL: not looked at yet (early) */
+	time_ms since;            /* it waits */
 };
 
 struct flight { /* a command in the log that is not applied */
@@ -40,6 +41,7 @@ struct gate {
 	struct list held;   /* wait for acknowledgements */
 	struct list ready;  /* wait for room in the log alone */
 	size_t len, bytes;
+	uint64_t total;       /* that had to wait, ever */
 	struct list flights;
 	bool fresh;           /* something has become ready since the last flush */
 	raft_index untracked; /* up to here entries may touch what no flight tells of */
@@ -117,6 +119,7 @@ void gate_applied(struct core *c); /* state.applied has moved */
 void gate_tick(struct core *c);
 bool gate_grant(struct core *c, lease_id session, enum cache_aspect aspect, struct slice path);
 bool gate_extend(struct core *c, lease_id session, int64_t ttl_s); /* a keep-alive has moved its deadline */
+time_ms gate_oldest_ms(const struct core *c); /* how long the command waits that waits for longest */
 void gate_check(const struct core *c);
 
 /* client_stream.c */

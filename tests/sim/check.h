@@ -93,6 +93,7 @@ void check_lease_ended(struct world *w, lease_id id, bool by_time);
 void check_lease_answer(struct world *w, struct op *o, enum err e, const struct reply *rep);
 void check_lease_believed(struct client *c);
 void check_lease_settled(struct world *w);
+void check_session_kept(struct world *w, lease_id id, int64_t ttl, sim_us stepped_at); /* a session's keep-alive was answered */
 void check_lease_gone_is_true(struct world *w, const struct op *o);
 
 struct seen_event {

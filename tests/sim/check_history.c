@@ -78,6 +78,8 @@ void check_event(struct world *w, const struct kv *kv, const struct kv *prev)
 		*SIM_PUSH(&w->history[k].at) = (struct version){ .mod = kv->mod_revision, .create = kv->create_revision, .version = kv->version,
 								 .lease = kv->lease, .value = value,
 								 .value_hash = hash64(1, kv_value(kv).ptr, kv_value(kv).len) };
+	if (k < w->config.keys)
+		check_cached(w, k);
 	else
 		check_lock_event(w, kv, prev);
 }

@@ -58,6 +58,7 @@ void check_lease_ended(struct world *w, lease_id id, bool by_time)
 	if (!by_time)
 		return;
 	w->totals.lease_ends++;
+	check_cacher_lease_ended(w, id);
 	CHECK(w, "P4", w->now >= l->no_end_before, "lease %llx of %lld s ends %llu ms early", (unsigned long long)id, (long long)l->ttl,
 	      (unsigned long long)((l->no_end_before - w->now) / SIM_MS));
 	for (uint32_t i = 0; i < w->config.clients; i++) {
@@ -81,6 +82,18 @@ void check_lease_settled(struct world *w)
 		for (size_t i = 0; i < w->locks[n].queue.len; i++)
 			CHECK(w, "P4", w->locks[n].queue.at[i].lease != id, "lease %llx has ended and still stands in the queue of lock%u",
 			      (unsigned long long)id, n);
+}
+
+void check_session_kept(struct world *w, lease_id id, int64_t ttl, sim_us stepped_at)
+{
+	struct lease_info *l = lease_info_get(w, id, false);
+	sim_us until = earliest_end(stepped_at, ttl);
+
+	CHECK(w, "P4", l && l->ttl == ttl, "session %llx is said to live with a TTL of %lld", (unsigned long long)id, (long long)ttl);
+	if (l->no_end_before < until)
+		l->no_end_before = until;
+	w->totals.keep_alives++;
+	CHECK(w, "P4", !l->ended || l->revoked || l->ended_at >= until, "session %llx is said to live, it had ended before its time", (unsigned long long)id);
 }
 
 /* What a renewal or a grant that was answered promises. */

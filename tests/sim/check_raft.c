@@ -199,6 +199,18 @@ static void elected(struct replica *r, raft_term term)
 	TRACE(w, "%s is elected in term %llu", r->name, (unsigned long long)term);
 }
 
+/* Whoever does not acknowledge delays a writer by a TTL at most, whatever else it does. */
+static void check_gate(struct replica *r)
+{
+	struct core_status s;
+
+	core_status(r->core, &s);
+	r->w->totals.gated += s.gated_total - r->noted_gated;
+	r->noted_gated = s.gated_total;
+	CHECK(r->w, "P6", s.oldest_gated_ms <= CACHER_TTL_MAX_S * 1000 + 500, "%s: a write has waited for %llu ms for a cache to be emptied", r->name,
+	      (unsigned long long)s.oldest_gated_ms);
+}
+
 void check_step(struct replica *r)
 {
 	const struct raft *raft = core_raft(r->core);
@@ -230,6 +242,8 @@ void check_step(struct replica *r)
 	note_commit(r, commit);
 	note_applied(r);
 	r->config_len = config_of(r, r->config);
+	if (role == RAFT_LEADER && r->w->config.cachers > 0)
+		check_gate(r);
 	if (r->batches++ % 256 == 0)
 		core_check(r->core);
 }
@@ -249,6 +263,7 @@ void check_started(struct replica *r)
 	r->noted_applied = core_state(r->core)->applied.index;
 	r->noted_term = raft_current_term(core_raft(r->core));
 	r->noted_role = RAFT_FOLLOWER;
+	r->noted_gated = 0;
 	r->noted_revision = core_state(r->core)->revision;
 	r->leads = false;
 	r->config_len = config_of(r, r->config);

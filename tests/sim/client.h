@@ -140,6 +140,60 @@ void watcher_stepped(struct world *w, const struct core_event *e);
 void watcher_output(struct replica *r, struct core_output *o); /* takes the messages */
 void watcher_take(struct watcher *x, const struct ev *e);
 
+/* ---- sessions that cache (cacher.c) ---- */
+
+#define CACHERS_MAX 5
+#define CACHER_TTL_MAX_S 6
+#define CACHE_LIST KEYS_MAX /* the list of all keys, as a thing that is cached */
+#define CACHE_ITEMS (KEYS_MAX + 1)
+#define CACHER_SEQ 64
+
+struct cacher {
+	struct world *w;
+	uint32_t id, server;
+	struct rng rng;
+	int32_t ppm;
+	bool lazy;            /* acknowledges late now and then */
+	sim_us frozen_until;
+	/* its stream */
+	bool open, opened;    /* opened: the session is open on it */
+	uint64_t tag, generation;
+	sim_us last_sent, last_told, open_sent;
+	/* its session; 0: none */
+	lease_id session;
+	uint8_t secret[32];
+	int64_t ttl;
+	revision seen;
+	bool closing;
+	sim_us valid_until, right_until, keep_alive_at; /* right_until 0: no right to cache */
+	uint64_t sequence;
+	sim_us sent_at[CACHER_SEQ], stepped_at[CACHER_SEQ];
+	/* its cache */
+	raft_term term;
+	struct { bool is; } cached[CACHE_ITEMS];
+	uint64_t flushes, drops[CACHE_ITEMS]; /* how often all, or that one, was forgotten */
+	bool owes;            /* an acknowledgement */
+	uint64_t owed_number;
+	raft_term owed_term;
+	sim_us ack_at;
+	/* the read under way; tag 0: none */
+	uint64_t read_tag, read_flushes, read_drops;
+	uint32_t read_item;
+	sim_us read_sent;
+};
+
+void cacher_init(struct world *w, uint32_t id);
+void cacher_think(struct cacher *c);
+void cacher_take(struct cacher *c, struct ev *e);
+void cacher_answer(struct cacher *c, struct ev *e);
+void cacher_arrives(struct world *w, const struct ev *e);
+void cacher_steps(struct world *w, struct inbox_item *item);
+bool cacher_answered(struct replica *r, struct core_answer *a);
+bool cacher_output(struct replica *r, struct core_output *o);
+bool cacher_may_use(const struct cacher *c, uint32_t item);
+void check_cached(struct world *w, uint32_t key);
+void check_cacher_lease_ended(struct world *w, lease_id id);
+
 struct op *op_new(struct client *c, enum op_kind kind, enum op_slot slot, uint64_t *ret_number);
 void op_send(struct client *c, uint64_t number); /* o->request is packed */
 void op_close(struct client *c, uint64_t number, bool cancel);

@@ -10,7 +10,7 @@ const char *const op_names[OP_KIND_COUNT] = { "put", "delete", "get", "get seria
 
 void key_text(uint32_t key, char ret[8])
 {
-	snprintf(ret, 8, "k%02u", key % 100);
+	snprintf(ret, 8, "/k%02u", key % 100);
 }
 
 void lock_text(uint32_t lock, char ret[8])
@@ -20,9 +20,9 @@ void lock_text(uint32_t lock, char ret[8])
 
 uint32_t key_number(struct slice key)
 {
-	if (key.len != 3 || key.ptr[0] != 'k')
+	if (key.len != 4 || key.ptr[0] != '/' || key.ptr[1] != 'k')
 		return UINT32_MAX;
-	return (uint32_t)(key.ptr[1] - '0') * 10 + (uint32_t)(key.ptr[2] - '0');
+	return (uint32_t)(key.ptr[2] - '0') * 10 + (uint32_t)(key.ptr[3] - '0');
 }
 
 uint64_t value_number(struct slice value)
@@ -191,6 +191,8 @@ void pack_request(struct world *w, struct op *o, uint64_t number)
 	case OP_PUT: pack_put(w, o, key, number, b); break;
 	case OP_DELETE:
 		pbw_bytes(b, 1, slice_of_str(key));
+		if (number % 2) /* a range of that one key, or the key */
+			pbw_bytes(b, 2, slice_of(key, strlen(key) + 1));
 		pbw_u64(b, 3, o->prev_kv);
 		break;
 	case OP_GET:

@@ -144,6 +144,8 @@ static void print_totals(const struct run *run)
 	       N(observed));
 	printf("TOTAL members: %llu changes, %llu refused, %llu processes joined, %llu removed ones stopped\n", N(changes), N(changes_refused), N(joined), N(removed));
 	printf("TOTAL request IDs: %llu sent again, %llu answered from the table\n", N(retries), N(repeated));
+	printf("TOTAL caches: %llu sessions, %llu things cached, %llu reads from caches, %llu invalidations, %llu watches fired, %llu writes made to wait\n", N(sessions),
+	       N(cached), N(cached_reads), N(invalidations), N(watch_fires), N(gated));
 	printf("COUNT %llu %llu\n", N(seeds), N(failed));
 }
 

@@ -159,6 +159,27 @@ static void change(struct referee *f, struct slice payload)
 	holdfast__internal__member_change__free_unpacked(m, NULL);
 }
 
+static enum err open_session(struct referee *f, struct slice payload, struct buf *reply)
+{
+	lease_id id = (lease_id)wire_find_u64(payload, 1, 0);
+	enum err e = kv_session_open(&f->env, payload, reply);
+
+	if (!e)
+		check_lease_granted(f->w, id, lease_find(f->lessor, id)->ttl_s);
+	return e;
+}
+
+static enum err close_session(struct referee *f, struct slice payload)
+{
+	lease_id id = (lease_id)wire_find_u64(payload, 1, 0);
+	bool was = lease_find(f->lessor, id) != NULL;
+	enum err e = kv_session_close(&f->env, payload);
+
+	if (was && !lease_find(f->lessor, id))
+		check_lease_ended(f->w, id, false);
+	return e;
+}
+
 struct run {
 	struct referee *f;
 	const struct command *cmd;
@@ -198,6 +219,9 @@ static enum err execute(void *ctx, struct kv_outcome *out)
 	case CMD(RESIGN): return kv_resign(env, payload, &out->reply);
 	case CMD(PROCLAIM): return kv_proclaim(env, payload, &out->reply);
 	case CMD(MEMBER_CHANGE): change(f, payload); return ERR_OK;
+	case CMD(SESSION_OPEN): return open_session(f, payload, &out->reply);
+	case CMD(SESSION_RESUME): return kv_session_resume(env, payload, &out->reply);
+	case CMD(SESSION_CLOSE): return close_session(f, payload);
 	default: return ERR_UNIMPLEMENTED;
 	}
 }

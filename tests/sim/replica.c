@@ -112,6 +112,8 @@ static void answer(struct replica *r, struct core_answer *a)
 {
 	struct world *w = r->w;
 
+	if (cacher_answered(r, a))
+		return;
 	if (a->tag > OPERATOR_TAGS) {
 		operator_answer(w, a->err);
 		return;
@@ -141,7 +143,8 @@ static void carry_out(struct replica *r, struct core_update *up)
 	for (size_t i = 0; i < up->answers_len; i++)
 		answer(r, &up->answers[i]);
 	for (size_t i = 0; i < up->outputs_len; i++)
-		watcher_output(r, &up->outputs[i]);
+		if (!cacher_output(r, &up->outputs[i]))
+			watcher_output(r, &up->outputs[i]);
 	for (size_t i = 0; i < up->jobs_len; i++)
 		snap_queue(r, &up->jobs[i]);
 	CHECK(r->w, "core", up->fatal == CORE_OK || (r->wiped && up->fatal == CORE_FATAL_DATA_DIR) || (operator_removed(r->w, r) && up->fatal == CORE_FATAL_REMOVED), "%s: the core gave up: %d", r->name, (int)up->fatal);
@@ -171,7 +174,9 @@ static void step_items(struct replica *r, inbox_items *items, time_ms now)
 		item->event.now = now;
 		if (item->tag)
 			item->event.request = &asked;
-		if (item->stream)
+		if (item->cacher)
+			cacher_steps(r->w, item);
+		else if (item->stream)
 			watcher_stepped(r->w, &item->event);
 		core_step(r->core, &item->event);
 		if (item->installed.index)

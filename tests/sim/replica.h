@@ -55,6 +55,10 @@ enum ev_kind {
 	EV_WATCHER,    /* a: watcher: thinks again */
 	EV_STREAM,     /* a: watcher, b: replica, n: its generation, ptr: struct call_msg: a stream's message at its replica; err is the kind */
 	EV_OUTPUT,     /* a: watcher, ptr: struct call_msg: a stream's output at its client */
+	EV_CACHER,     /* a: cacher: thinks again */
+	EV_CACHER_IN,  /* a: cacher, b: replica, n: its generation, ptr: struct call_msg; err is the kind of event */
+	EV_CACHER_OUT, /* a: cacher, ptr: struct call_msg: its stream's output */
+	EV_CACHER_ANSWER, /* a: cacher, ptr: struct call_msg: of its read */
 	EV_PHASE,      /* n: enum phase */
 	EV_OPERATOR,
 };
@@ -147,9 +151,11 @@ struct inbox_item {
 	struct buf bytes;
 	struct raft_entry **entries; /* EVENT_LOG_READ */
 	uint64_t op;                 /* EVENT_REQUEST */
-	bool stream;                 /* EVENT_STREAM_* */
 	uint64_t tag;                /* the operator's EVENT_REQUEST; 0: it is none */
 	enum method_id method;
+	bool stream;                 /* EVENT_STREAM_* of a watcher */
+	uint32_t cacher;             /* of which cacher, plus 1 */
+	struct core_request request; /* its EVENT_REQUEST */
 	struct entry_id installed;   /* EVENT_CHUNK_WRITTEN that ends an installation */
 };
 typedef SIM_VEC(struct inbox_item) inbox_items;
@@ -195,6 +201,7 @@ struct replica {
 	bool leads;
 	struct raft_member config[RAFT_MEMBERS_MAX]; /* as of the last batch */
 	size_t config_len;
+	uint64_t noted_gated;
 };
 
 void replica_init(struct world *w, uint32_t id);

@@ -27,6 +27,7 @@ struct totals {
 	uint64_t client_freezes, cancels, entries, campaigns, batches, compactions, recipes, watch_events, watch_cancels, observed, transfers, wipes;
 	uint64_t retries, repeated; /* request IDs */
 	uint64_t changes, changes_refused, joined, removed;
+	uint64_t sessions, cached, cached_reads, invalidations, watch_fires, gated; /* caches */
 };
 
 struct sim_options {
@@ -37,7 +38,7 @@ struct sim_options {
 };
 
 struct config { /* drawn from the seed */
-	uint32_t replicas, clients, keys, locks, watchers;
+	uint32_t replicas, clients, keys, locks, watchers, cachers;
 	bool ordered;          /* links keep order */
 	uint32_t loss, dup, late; /* per million */
 	sim_us delay, jitter, client_delay;
@@ -59,7 +60,7 @@ struct config { /* drawn from the seed */
 struct world {
 	struct sim_options opts;
 	struct config config;
-	struct rng rng, net_rng, disk_rng, fault_rng;
+	struct rng rng, net_rng, disk_rng, fault_rng, cache_rng;
 	sim_us now;
 	uint64_t next_seq;
 	SIM_VEC(struct ev) heap;
@@ -75,6 +76,7 @@ struct world {
 	uint32_t storm_loss;
 	struct client clients[CLIENTS_MAX];
 	struct watcher watchers[WATCHERS_MAX];
+	struct cacher cachers[CACHERS_MAX];
 	uint64_t next_stream;
 	SIM_VEC(struct seen_event) events; /* all there ever were, in order */
 	revision quiet_revision;           /* some seconds before the end */

@@ -123,7 +123,7 @@ static void draw_watch(struct watcher *x, struct watch_spec *s)
 		strcat(s->end, "0"); /* the byte behind '/' */
 		break;
 	default:
-		strcpy(s->key, "a");
+		strcpy(s->key, "/");
 		strcpy(s->end, "z");
 		break;
 	}

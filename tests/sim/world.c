@@ -41,6 +41,8 @@ static void draw_config(struct world *w)
 	cf->kv_slots = rng_chance(r, 200000) ? 3 : 1;
 	cf->request_timeout_ms = rng_chance(r, 300000) ? (uint32_t)rng_between(r, 800, 5000) : 7000;
 	cf->equal_clocks = rng_chance(r, 200000);
+	rng_init(&w->cache_rng, w->opts.seed ^ UINT64_C(0xcac4e)); /* of their own: what else happens is drawn as if they were not there */
+	cf->cachers = (uint32_t)rng_below(&w->cache_rng, CACHERS_MAX + 1);
 }
 
 static void draw_flapping(struct world *w)
@@ -106,6 +108,8 @@ static void begin(struct world *w)
 		client_init(w, i);
 	for (uint32_t i = 0; i < w->config.watchers; i++)
 		watcher_init(w, i);
+	for (uint32_t i = 0; i < w->config.cachers; i++)
+		cacher_init(w, i);
 	faults_begin(w);
 	TRACE(w, "seed %llu: %u replicas, %u clients, %u keys, %u locks, loss %u, delay %llu..+%llu us, disk %llu us, snapshots every %llu",
 	      (unsigned long long)w->opts.seed, w->config.replicas, w->config.clients, w->config.keys, w->config.locks, w->config.loss,
@@ -264,6 +268,10 @@ static void handle(struct world *w, struct ev *e)
 	case EV_STREAM: watcher_event(w, e); break;
 	case EV_OUTPUT: watcher_take(&w->watchers[e->a], e); break;
 	case EV_OPERATOR: operator_event(w); break;
+	case EV_CACHER: cacher_think(&w->cachers[e->a]); break;
+	case EV_CACHER_IN: cacher_arrives(w, e); break;
+	case EV_CACHER_OUT: cacher_take(&w->cachers[e->a], e); break;
+	case EV_CACHER_ANSWER: cacher_answer(&w->cachers[e->a], e); break;
 	case EV_PHASE: next_phase(w, (enum phase)e->n); break;
 	}
 }
