@@ -124,7 +124,7 @@ static void trace_core(void *ctx, const struct core_trace *t)
 	static const char *const names[] = { "leads", "steps down", "grants", "releases", "ends a lease", "saves a snapshot", "installs a snapshot", "refuses", "changes its members" };
 	struct replica *r = ctx;
 
-	TRACE(r->w, "%s %s (%llu, %llu, %llu)", r->name, names[t->kind], (unsigned long long)t->a, (unsigned long long)t->b, (unsigned long long)t->c);
+	TRACE(r->w, "%s %s (%llu, %llu, %llu)", r->name, t->kind < sizeof names / sizeof *names ? names[t->kind] : "notes something", (unsigned long long)t->a, (unsigned long long)t->b, (unsigned long long)t->c);
 }
 
 static int32_t draw_ppm(struct world *w, struct rng *rng)

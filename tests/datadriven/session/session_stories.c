@@ -30,7 +30,7 @@ struct held { /* a session */
 	char name[16];
 	size_t at;
 	uint64_t stream;
-	bool over;
+	bool over, taken; /* taken: its output was, and it may be told so */
 	lease_id id;
 	uint8_t secret[32];
 	uint64_t sequence, owed, term;
@@ -159,10 +159,12 @@ static void tell_messages(struct story *s, struct held *h, struct slice left)
 	}
 }
 
+/* Within the core's update: what it leads to is for later. */
 static void on_output(void *ctx, size_t i, struct core_output *o)
 {
 	struct story *s = ctx;
 
+	(void)i;
 	for (size_t n = 0; n < s->sessions_len; n++) {
 		struct held *h = &s->sessions[n];
 
@@ -173,7 +175,25 @@ static void on_output(void *ctx, size_t i, struct core_output *o)
 		if (o->finished && o->err)
 			buf_printf(&s->out, "%s: the stream ends: %s\n", h->name, err_name(o->err));
 		else if (!o->finished)
-			mini_stream(s->m, i, EVENT_STREAM_WRITABLE, o->stream, METHOD_SESSION_CONNECT, (struct slice){ 0 });
+			h->taken = true;
+	}
+}
+
+static void run(struct story *s, time_ms ms)
+{
+	enum { STEP_MS = 5 };
+
+	for (time_ms done = 0; done < ms; done += STEP_MS) {
+		mini_run(s->m, STEP_MS);
+		for (size_t n = 0; n < s->sessions_len; n++) {
+			struct held *h = &s->sessions[n];
+
+			if (!h->taken)
+				continue;
+			h->taken = false;
+			if (!h->over && mini_core(s->m, h->at))
+				mini_stream(s->m, h->at, EVENT_STREAM_WRITABLE, h->stream, METHOD_SESSION_CONNECT, (struct slice){ 0 });
+		}
 	}
 }
 
@@ -499,7 +519,7 @@ static bool cell_command(struct story *s, char **w)
 	} else if (strcmp(w[0], "elect") == 0) {
 		elect(s);
 	} else if (strcmp(w[0], "run") == 0) {
-		mini_run(s->m, (time_ms)number(w[1]));
+		run(s, (time_ms)number(w[1]));
 	} else if (strcmp(w[0], "crash") == 0) {
 		mini_crash(s->m, replica(s, w[1]));
 	} else if (strcmp(w[0], "restart") == 0) {
@@ -543,7 +563,7 @@ static void command(struct story *s, char *line)
 		exit(2);
 	}
 	if (strcmp(words[0], "elect") != 0 && strcmp(words[0], "cell") != 0)
-		mini_run(s->m, 100); /* time for an answer */
+		run(s, 100); /* time for an answer */
 	tell_labels(s);
 }
 
