@@ -306,8 +306,8 @@ static void send_owed(void *ctx, lease_id id, uint64_t settled, struct slice inv
 	struct buf *body;
 	size_t mark;
 
-	if (!record)
-		return;
+	if (!record || !member_find(&o->core->state, record->place.member))
+		return; /* where its stream was there is no replica any more: it comes again once it has another */
 	if (record->place.member == o->core->config.member) {
 		receive_owed(o->core, id, o->core->term, settled, invalidations);
 		return;

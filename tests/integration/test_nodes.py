@@ -141,7 +141,7 @@ def in_json(server):
         status, reply = ask_json(r, "set", path="/j/a", value=b64(b"two"), if_version="1")
         assert status == 200 and reply["node"]["version"] == "2"
         status, reply = ask_json(r, "set", path="/j/a", value=b64(b"two"), if_version="1")
-        assert status == 400 and reply["error"] == "holdfast: the node has another version", reply
+        assert status == 412 and reply["error"] == "holdfast: the node has another version", (status, reply)
         status, reply = ask_json(r, "list", path="/j")
         assert status == 200 and [n["path"] for n in reply["nodes"]] == ["/j/a"]
         status, reply = ask_json(r, "delete", path="/j/a")
