@@ -11,7 +11,7 @@
 #include "core/wire.h"
 
 #define DRIFT_MS 2
-#define TAG_BASE (UINT64_C(1) << 40) /* of its reads; those of ops are below */
+#define TAG_BASE (UINT64_C(1) << 41) /* of its reads; all others are below */
 
 static sim_us own_time(const struct cacher *c, sim_us local)
 {
