@@ -216,7 +216,7 @@ const char *status_name(enum status_code s);  /* "FailedPrecondition", as gRPC s
 
 /* What an error was about, for people. The caller owns it, zeroed or not; the callee that fails writes it. */
 struct errmsg {
-	char text[256];
+	char text[512];
 };
 
 /* Formats, and cuts what does not fit (never in the middle of a UTF-8 character). A NULL em is a caller who does not

@@ -106,8 +106,7 @@ DONE = {"/etcdserverpb.KV/Range", "/etcdserverpb.KV/Put", "/etcdserverpb.KV/Dele
         "/etcdserverpb.Lease/LeaseGrant", "/etcdserverpb.Lease/LeaseRevoke", "/etcdserverpb.Lease/LeaseKeepAlive",
         "/etcdserverpb.Lease/LeaseTimeToLive", "/etcdserverpb.Lease/LeaseLeases", "/v3lockpb.Lock/Lock", "/v3lockpb.Lock/Unlock",
         "/etcdserverpb.Cluster/MemberList", "/etcdserverpb.Maintenance/Status"}
-LATER = ["/etcdserverpb.KV/RangeStream", "/etcdserverpb.Auth/AuthEnable", "/etcdserverpb.Auth/UserAdd", "/etcdserverpb.Maintenance/Snapshot",
-         "/etcdserverpb.Maintenance/Downgrade", "/etcdserverpb.Cluster/MemberAdd"]
+LATER = ["/etcdserverpb.KV/RangeStream"]
 
 
 @test(own=True)
