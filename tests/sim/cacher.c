@@ -93,6 +93,7 @@ static revision mod_now(const struct world *w, uint32_t key)
 /* A version of a key has just come to be. */
 void check_cached(struct world *w, uint32_t key)
 {
+	check_users_cached(w, key);
 	for (uint32_t i = 0; i < w->config.cachers; i++) {
 		const struct cacher *c = &w->cachers[i];
 

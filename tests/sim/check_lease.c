@@ -59,6 +59,7 @@ void check_lease_ended(struct world *w, lease_id id, bool by_time)
 		return;
 	w->totals.lease_ends++;
 	check_cacher_lease_ended(w, id);
+	check_users_lease_ended(w, id);
 	CHECK(w, "P4", w->now >= l->no_end_before, "lease %llx of %lld s ends %llu ms early", (unsigned long long)id, (long long)l->ttl,
 	      (unsigned long long)((l->no_end_before - w->now) / SIM_MS));
 	for (uint32_t i = 0; i < w->config.clients; i++) {

@@ -194,6 +194,54 @@ bool cacher_may_use(const struct cacher *c, uint32_t item);
 void check_cached(struct world *w, uint32_t key);
 void check_cacher_lease_ended(struct world *w, lease_id id);
 
+/* ---- users of libholdfast's own core (library.c) ---- */
+
+#define USERS_MAX 4
+#define USER_CALLS_MAX 8
+
+struct user_call { /* under way; tag 0: none */
+	uint64_t tag, call;
+	uint32_t attempt;
+	enum method_id method;
+	lease_id session;
+	uint64_t request_id, first_unanswered;
+};
+
+struct sess;
+struct user {
+	struct world *w;
+	uint32_t id, server;
+	struct rng rng;
+	int32_t ppm;
+	sim_us frozen_until;
+	struct sess *core;       /* NULL: none yet */
+	bool gone;               /* its session is over */
+	bool closing;
+	/* its stream; tag 0: none */
+	uint64_t stream, tag, generation;
+	sim_us last_sent, last_told;
+	struct user_call calls[USER_CALLS_MAX];
+	/* what it has asked */
+	uint64_t next_tag, read_tag, write_tag, follow_tag;
+	bool reading, writing, following;
+	int64_t version;         /* of the node that it alone writes; -1: not known */
+	uint32_t follow_key;
+	int64_t followed, shown; /* the highest revision it was told, and the last: 0 for none */
+	int64_t settled;         /* what it is some seconds before the end */
+};
+
+void user_init(struct world *w, uint32_t id);
+void user_deinit(struct user *u);
+void user_think(struct user *u);
+void user_take(struct user *u, struct ev *e);
+void user_answer(struct user *u, struct ev *e);
+void user_arrives(struct world *w, const struct ev *e);
+void user_steps(struct inbox_item *item);
+bool user_answered(struct replica *r, struct core_answer *a);
+bool user_output(struct replica *r, struct core_output *o);
+void check_users_cached(struct world *w, uint32_t key);
+void check_users_lease_ended(struct world *w, lease_id id);
+
 struct op *op_new(struct client *c, enum op_kind kind, enum op_slot slot, uint64_t *ret_number);
 void op_send(struct client *c, uint64_t number); /* o->request is packed */
 void op_close(struct client *c, uint64_t number, bool cancel);

@@ -222,6 +222,7 @@ static enum err execute(void *ctx, struct kv_outcome *out)
 	case CMD(SESSION_OPEN): return open_session(f, payload, &out->reply);
 	case CMD(SESSION_RESUME): return kv_session_resume(env, payload, &out->reply);
 	case CMD(SESSION_CLOSE): return close_session(f, payload);
+	case CMD(NODE_SET): return kv_node_set(env, payload, &out->reply);
 	default: return ERR_UNIMPLEMENTED;
 	}
 }

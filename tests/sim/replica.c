@@ -112,7 +112,7 @@ static void answer(struct replica *r, struct core_answer *a)
 {
 	struct world *w = r->w;
 
-	if (cacher_answered(r, a))
+	if (user_answered(r, a) || cacher_answered(r, a))
 		return;
 	if (a->tag > OPERATOR_TAGS) {
 		operator_answer(w, a->err);
@@ -143,7 +143,7 @@ static void carry_out(struct replica *r, struct core_update *up)
 	for (size_t i = 0; i < up->answers_len; i++)
 		answer(r, &up->answers[i]);
 	for (size_t i = 0; i < up->outputs_len; i++)
-		if (!cacher_output(r, &up->outputs[i]))
+		if (!user_output(r, &up->outputs[i]) && !cacher_output(r, &up->outputs[i]))
 			watcher_output(r, &up->outputs[i]);
 	for (size_t i = 0; i < up->jobs_len; i++)
 		snap_queue(r, &up->jobs[i]);
@@ -176,6 +176,8 @@ static void step_items(struct replica *r, inbox_items *items, time_ms now)
 			item->event.request = &asked;
 		if (item->cacher)
 			cacher_steps(r->w, item);
+		else if (item->user)
+			user_steps(item);
 		else if (item->stream)
 			watcher_stepped(r->w, &item->event);
 		core_step(r->core, &item->event);

@@ -59,6 +59,10 @@ enum ev_kind {
 	EV_CACHER_IN,  /* a: cacher, b: replica, n: its generation, ptr: struct call_msg; err is the kind of event */
 	EV_CACHER_OUT, /* a: cacher, ptr: struct call_msg: its stream's output */
 	EV_CACHER_ANSWER, /* a: cacher, ptr: struct call_msg: of its read */
+	EV_USER,       /* a: user of the library's core: thinks again; the others as a cacher's */
+	EV_USER_IN,
+	EV_USER_OUT,
+	EV_USER_ANSWER,
 	EV_PHASE,      /* n: enum phase */
 	EV_OPERATOR,
 };
@@ -155,6 +159,7 @@ struct inbox_item {
 	enum method_id method;
 	bool stream;                 /* EVENT_STREAM_* of a watcher */
 	uint32_t cacher;             /* of which cacher, plus 1 */
+	uint32_t user;               /* of which user of the library's core, plus 1 */
 	struct core_request request; /* its EVENT_REQUEST */
 	struct entry_id installed;   /* EVENT_CHUNK_WRITTEN that ends an installation */
 };

@@ -28,6 +28,7 @@ struct totals {
 	uint64_t retries, repeated; /* request IDs */
 	uint64_t changes, changes_refused, joined, removed;
 	uint64_t sessions, cached, cached_reads, invalidations, watch_fires, gated; /* caches */
+	uint64_t library_sessions, library_jeopardies, library_hits, library_writes, library_told;
 };
 
 struct sim_options {
@@ -38,7 +39,7 @@ struct sim_options {
 };
 
 struct config { /* drawn from the seed */
-	uint32_t replicas, clients, keys, locks, watchers, cachers;
+	uint32_t replicas, clients, keys, locks, watchers, cachers, users;
 	bool ordered;          /* links keep order */
 	uint32_t loss, dup, late; /* per million */
 	sim_us delay, jitter, client_delay;
@@ -77,6 +78,7 @@ struct world {
 	struct client clients[CLIENTS_MAX];
 	struct watcher watchers[WATCHERS_MAX];
 	struct cacher cachers[CACHERS_MAX];
+	struct user users[USERS_MAX];
 	uint64_t next_stream;
 	SIM_VEC(struct seen_event) events; /* all there ever were, in order */
 	revision quiet_revision;           /* some seconds before the end */

@@ -43,6 +43,7 @@ static void draw_config(struct world *w)
 	cf->equal_clocks = rng_chance(r, 200000);
 	rng_init(&w->cache_rng, w->opts.seed ^ UINT64_C(0xcac4e)); /* of their own: what else happens is drawn as if they were not there */
 	cf->cachers = (uint32_t)rng_below(&w->cache_rng, CACHERS_MAX + 1);
+	cf->users = (uint32_t)rng_below(&w->cache_rng, USERS_MAX + 1);
 }
 
 static void draw_flapping(struct world *w)
@@ -110,6 +111,8 @@ static void begin(struct world *w)
 		watcher_init(w, i);
 	for (uint32_t i = 0; i < w->config.cachers; i++)
 		cacher_init(w, i);
+	for (uint32_t i = 0; i < w->config.users; i++)
+		user_init(w, i);
 	faults_begin(w);
 	TRACE(w, "seed %llu: %u replicas, %u clients, %u keys, %u locks, loss %u, delay %llu..+%llu us, disk %llu us, snapshots every %llu",
 	      (unsigned long long)w->opts.seed, w->config.replicas, w->config.clients, w->config.keys, w->config.locks, w->config.loss,
@@ -141,6 +144,8 @@ static void end(struct world *w)
 	}
 	for (uint32_t i = 0; i < w->config.clients; i++)
 		client_deinit(&w->clients[i]);
+	for (uint32_t i = 0; i < w->config.users; i++)
+		user_deinit(&w->users[i]);
 	free(w->heap.at);
 	free(w->log.at);
 	free(w->ops.at);
@@ -272,6 +277,10 @@ static void handle(struct world *w, struct ev *e)
 	case EV_CACHER_IN: cacher_arrives(w, e); break;
 	case EV_CACHER_OUT: cacher_take(&w->cachers[e->a], e); break;
 	case EV_CACHER_ANSWER: cacher_answer(&w->cachers[e->a], e); break;
+	case EV_USER: user_think(&w->users[e->a]); break;
+	case EV_USER_IN: user_arrives(w, e); break;
+	case EV_USER_OUT: user_take(&w->users[e->a], e); break;
+	case EV_USER_ANSWER: user_answer(&w->users[e->a], e); break;
 	case EV_PHASE: next_phase(w, (enum phase)e->n); break;
 	}
 }
