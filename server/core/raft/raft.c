@@ -195,6 +195,11 @@ void raft_tick(struct raft *r, time_ms now)
 	if (now < r->election_deadline)
 		return;
 	reset_election_timer(r);
+	if (!r->self_voter && r->leader) {
+		/* It cannot replace a leader, but need not believe in a silent one. */
+		r->leader = 0;
+		r->changed = true;
+	}
 	r->campaign_force = false;
 	if (may_campaign(r))
 		campaign(r, /*pre=*/true);
@@ -222,7 +227,7 @@ time_ms raft_next_deadline(const struct raft *r)
 {
 	if (r->role == RAFT_LEADER)
 		return r->members_len < 2 ? TIME_NEVER : r->gather_due < r->heartbeat_due ? r->gather_due : r->heartbeat_due;
-	return r->self_voter ? r->election_deadline : TIME_NEVER;
+	return r->self_voter || r->leader ? r->election_deadline : TIME_NEVER;
 }
 
 void raft_peer_lost(struct raft *r, member_id peer, time_ms now)

@@ -165,23 +165,23 @@ END_TEST
 static const struct cut_case {
 	const char *what;
 	const char *character;
-	size_t before; /* one-byte characters ahead of it; 255 bytes fit */
+	size_t before; /* one-byte characters ahead of it; 511 bytes fit */
 	size_t want;
 } cut_cases[] = {
-	{ "two bytes, one fits", "\xc3\xa9", 254, 254 },
-	{ "two bytes, both fit", "\xc3\xa9", 253, 255 },
-	{ "three bytes, one fits", "\xe2\x82\xac", 254, 254 },
-	{ "three bytes, two fit", "\xe2\x82\xac", 253, 253 },
-	{ "three bytes, all fit", "\xe2\x82\xac", 252, 255 },
-	{ "four bytes, three fit", "\xf0\x9f\x94\x92", 252, 252 },
-	{ "four bytes, all fit", "\xf0\x9f\x94\x92", 251, 255 },
-	{ "no UTF-8 at all", "\x80\x80\x80\x80\x80", 252, 255 },
+	{ "two bytes, one fits", "\xc3\xa9", 510, 510 },
+	{ "two bytes, both fit", "\xc3\xa9", 509, 511 },
+	{ "three bytes, one fits", "\xe2\x82\xac", 510, 510 },
+	{ "three bytes, two fit", "\xe2\x82\xac", 509, 509 },
+	{ "three bytes, all fit", "\xe2\x82\xac", 508, 511 },
+	{ "four bytes, three fit", "\xf0\x9f\x94\x92", 508, 508 },
+	{ "four bytes, all fit", "\xf0\x9f\x94\x92", 507, 511 },
+	{ "no UTF-8 at all", "\x80\x80\x80\x80\x80", 508, 511 },
 };
 
 START_TEST(errmsg__never_cuts_a_character_in_two)
 {
 	const struct cut_case *c = &cut_cases[_i];
-	char text[300];
+	char text[600];
 	struct errmsg em;
 
 	memset(text, 'x', c->before);
