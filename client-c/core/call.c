@@ -48,6 +48,7 @@ enum hf_code call_code(int status, struct slice text, bool *ret_again)
 	case STATUS_FAILED_PRECONDITION:
 		if (is(text, ERR_REQUEST_ID_TOO_OLD) || is(text, ERR_REQUEST_ID_REUSED) || is(text, ERR_RESULT_TOO_LARGE))
 			return HF_FAILED;
+		*ret_again = is(text, ERR_LEARNER_UNSUPPORTED); /* its streams are refused as well: another replica will be found */
 		return is(text, ERR_LOCK_HELD) ? HF_HELD : HF_CONFLICT;
 	case STATUS_INVALID_ARGUMENT:
 	case STATUS_OUT_OF_RANGE: return HF_INVALID;

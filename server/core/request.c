@@ -246,7 +246,7 @@ bool core_is_learner(const struct core *c)
 {
 	const struct member_record *self = member_find(&c->state, c->config.member);
 
-	return self && self->learner;
+	return !self || self->learner; /* one that has not read of its own joining yet does not know what it will be */
 }
 
 void request_step(struct core *c, const struct core_request *r)
