@@ -651,6 +651,7 @@ void auto_compact_tick(struct core *c);
 
 /* peer_message.c */
 void peer_receive(struct core *c, struct slice bytes);
+bool peer_is_needed_by_nobody(const struct core *c); /* no quorum waits for this replica: it has no vote, or nobody has led it for long */
 void peer_send(struct core *c, member_id to, uint32_t body_field, struct slice body);
 void peer_send_raft(struct core *c, const struct raft_message *m);
 struct peer *peer_find(struct core *c, member_id id);

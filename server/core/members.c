@@ -246,14 +246,15 @@ void members_tick(struct core *c)
 	buf_free(&details);
 }
 
-/* One that has no vote, or has heard nothing of its own joining yet, never campaigns, so nobody hears of it when no leader does: should it have been removed, nobody would tell it so. It asks everybody
- * for a read index, of a batch that there never is. */
+/* One that has no vote, or has heard nothing of its own joining yet, never campaigns, and one that slept for long may know the present voters as learners
+ * only, so nobody hears of it when no leader does: should it have been removed, nobody would tell it so. It asks everybody for a read index, of a
+ * batch that there never is. */
 void members_ask_tick(struct core *c)
 {
 	const struct member_record *self = member_find(&c->state, c->config.member);
 	struct tree_cursor cursor;
 
-	if (c->leader || (self && member_counts(self)) || c->now < c->member_ask_at)
+	if (c->leader || !peer_is_needed_by_nobody(c) || c->now < c->member_ask_at)
 		return;
 	c->member_ask_at = c->now + c->config.election_timeout_ms;
 	for (struct tree_record *r = tree_first(&cursor, &c->state.members); r; r = tree_next(&cursor)) {

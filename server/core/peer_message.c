@@ -159,7 +159,7 @@ static enum core_fatal fatal_of(uint32_t reason)
 	}
 }
 
-static bool is_needed_by_nobody(const struct core *c)
+bool peer_is_needed_by_nobody(const struct core *c)
 {
 	return !is_voter(c, c->config.member) || core_clock(c) - c->led_at > LEADERLESS_LONG * (time_ms)c->config.election_timeout_ms;
 }
@@ -167,8 +167,10 @@ static bool is_needed_by_nobody(const struct core *c)
 static void receive_refused(struct core *c, const struct envelope *env)
 {
 	uint32_t reason = (uint32_t)wire_find_u64(env->body, 1, 0);
-	struct peer *p = is_voter(c, env->from) ? peer_get(c, env->from) : NULL;
 	enum core_fatal fatal = fatal_of(reason);
+	/* Who is a learner as far as we know may have a vote by now. */
+	bool counts = fatal == CORE_FATAL_REMOVED ? member_find(&c->state, env->from) != NULL : is_voter(c, env->from);
+	struct peer *p = counts ? peer_get(c, env->from) : NULL;
 
 	if (!p)
 		return;
@@ -177,7 +179,7 @@ static void receive_refused(struct core *c, const struct envelope *env)
 	if (fatal == CORE_OK || c->fatal != CORE_OK)
 		return;
 	if (env->from == raft_leader(c->raft) || refusing(c, reason) > voters(c) / 2 ||
-	    (fatal == CORE_FATAL_REMOVED && is_needed_by_nobody(c))) /* M3 */
+	    (fatal == CORE_FATAL_REMOVED && peer_is_needed_by_nobody(c))) /* M3 */
 		c->fatal = fatal;
 }
 
