@@ -46,7 +46,7 @@ static void check_leader(struct world *w)
 	for (uint32_t i = 0; i < w->config.replicas; i++) {
 		struct core_status s;
 
-		if (w->replicas[i].wiped || !w->replicas[i].up)
+		if (w->replicas[i].wiped || !w->replicas[i].up || operator_removed(w, &w->replicas[i]))
 			continue;
 		core_status(w->replicas[i].core, &s);
 		CHECK(w, "liveness", s.leader == leader, "%s follows nobody, or another", w->replicas[i].name);
