@@ -117,7 +117,7 @@ class Load:
         answers = rpc_pb2_grpc.WatchStub(channel).Watch(requests(), timeout=4)
         try:
             for n, _ in enumerate(answers):
-                if n == 200:
+                if n == 20:
                     break
         finally:
             answers.cancel()

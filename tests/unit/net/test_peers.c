@@ -51,6 +51,7 @@ static bool on_message(void *ctx, struct slice bytes)
 {
 	struct replica *r = ctx;
 	uint64_t number = 0;
+	member_id echo_to;
 	uint64_t dawdle;
 	memcpy(&number, bytes.ptr, bytes.len < 8 ? bytes.len : 8);
 	pthread_mutex_lock(&r->mu);
@@ -61,12 +62,13 @@ static bool on_message(void *ctx, struct slice bytes)
 	if (bytes.len > r->largest)
 		r->largest = bytes.len;
 	dawdle = r->dawdle_ms;
+	echo_to = r->echo_to;
 	pthread_mutex_unlock(&r->mu);
 	if (dawdle)
 		test_sleep_ms(dawdle);
-	if (r->echo_to) {
+	if (echo_to) {
 		struct buf b = buf_copy_of(bytes);
-		peers_send(r->peers, r->echo_to, &b, false);
+		peers_send(r->peers, echo_to, &b, false);
 	}
 	return true;
 }
@@ -309,7 +311,9 @@ START_TEST(peers__one_message_is_quick)
 	struct pair p;
 	uint64_t worst = 0, began;
 	pair_open(&p);
+	pthread_mutex_lock(&p.b.mu);
 	p.b.echo_to = 1;
+	pthread_mutex_unlock(&p.b.mu);
 	for (uint64_t i = 0; i < 200; i++) {
 		began = test_now_ms();
 		send_number(&p.a, 2, i, 100);
