@@ -9,7 +9,7 @@
  *   (Z3) the same events give the same updates: nothing here depends on addresses, hash order or time but for what events bring. */
 #include "internal.h"
 
-enum { APPEND_BYTES = 1 << 20, INFLIGHT = 128, UNCOMMITTED_BYTES = 64 << 20, LOG_MEMORY_BYTES = 16 << 20, MIN_TTL_S = 1, GATHER_MS = 2 };
+enum { APPEND_BYTES = 1 << 20, INFLIGHT = 128, UNCOMMITTED_BYTES = 64 << 20, LOG_MEMORY_BYTES = 16 << 20, MIN_TTL_S = 1, GATHER_MS = 5 };
 
 /* ---- birth and death ---- */
 
