@@ -61,7 +61,7 @@ void help_all(const char *group)
 	printf("commands:\n");
 	for (int i = 0; i < commands_len; i++) {
 		if (in_group(&commands[i], group))
-			printf("  %-18s  %s\n", commands[i].name, commands[i].summary);
+			printf("  %-22s  %s\n", commands[i].name, commands[i].summary);
 	}
 	printf("\nflags of every command:\n");
 	for (int id = 0; id <= FLAG_HELP; id++)

@@ -222,7 +222,7 @@ def endpoints_stand_in_for_each_other(server):
         text = ctl(dead, "get", "k", code=NO_ANSWER)[1]
         assert text == f"holdfastctl: cannot get 'k': no replica can be reached: {dead}: Connection refused\n" and time.monotonic() - began < 5, text
         ctl(dead, "get", "k", "--timeout", "500ms", code=NO_ANSWER)
-        for bad in ("nonsense", "https://a:1", ""):
+        for bad in ("nonsense", "ftp://a:1", ""):
             ctl(c, "get", "k", "--endpoints", bad, code=USAGE)
         # A reader who has had enough is not an error to talk about; a full disk is.
         out(order, "put", "big", stdin="x" * 1000000)
@@ -239,7 +239,7 @@ def help_man_page_and_completion(server):
     nobody = "127.0.0.1:1"
     everything = out(nobody, "--help")
     assert everything == out(nobody, "help") and "exit codes" in everything
-    commands = [line[2:22].strip() for line in everything.partition("commands:\n")[2].partition("\n\n")[0].splitlines()]
+    commands = [line[2:26].strip() for line in everything.partition("commands:\n")[2].partition("\n\n")[0].splitlines()]
     assert {"lock", "elect", "lease grant", "endpoint health"} <= set(commands), commands
     man = (cells.TOP / "docs" / "man" / "holdfastctl.1").read_text()
     assert man == out(nobody, "help", "--man"), "docs/man/holdfastctl.1 is old: make it by 'holdfastctl help --man'"
