@@ -118,7 +118,7 @@ def patroni_keeps_its_leader_here(server):
         cells.wait_for("the second leads", b.leads, 40, 0.2)
         cells.wait_for("the first follows", a.follows, 60, 0.2)
         assert cells.etcdctl(cell.endpoints, "get", "/service/demo/leader", "--print-value-only").stdout.strip() == "p2"
-        cells.wait_for("it writes", lambda: b.sql("insert into t values (2)") is not None, 20, 0.2)
+        cells.wait_for("it writes", lambda: b.sql("insert into t values (2)") is not None, 45, 0.2)
         if not is_full():
             return
         cell.leader().kill()
@@ -127,7 +127,7 @@ def patroni_keeps_its_leader_here(server):
         b.kill()
         cells.wait_for("the first leads again", a.leads, 60, 0.2)
         assert a.sql("select count(*) from t") == "2"
-        cells.wait_for("it writes", lambda: a.sql("insert into t values (3)") is not None, 20, 0.2)
+        cells.wait_for("it writes", lambda: a.sql("insert into t values (3)") is not None, 45, 0.2)
         b.start()
         cells.wait_for("the one that was killed follows", b.follows, 60, 0.2)
         cells.wait_for("it has everything", lambda: b.sql("select count(*) from t") == "3", 20, 0.2)
