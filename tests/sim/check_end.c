@@ -109,7 +109,8 @@ static void check_replicas(struct world *w)
 	}
 }
 
-/* A run in which nothing went wrong proves nothing, nor one in which nobody got anything done. */
+/* A run in which nothing went wrong proves nothing, nor one in which nobody got anything done. Where members come and go, those who are left may be too few
+ * to choose another leader while the last one is away. */
 static void check_worth(struct world *w)
 {
 	const struct totals *t = &w->totals;
@@ -118,7 +119,7 @@ static void check_worth(struct world *w)
 		return;
 	CHECK(w, "worth", t->crashes > 0 && t->elections > 1, "%llu crashes, %llu elections: too quiet", (unsigned long long)t->crashes,
 	      (unsigned long long)t->elections);
-	CHECK(w, "worth", w->config.replicas == 1 || (t->partitions > 0 && (t->leader_changes > 1 || t->wipes > 0)), "%llu partitions, %llu changes of the leader: too quiet",
+	CHECK(w, "worth", w->config.replicas == 1 || (t->partitions > 0 && (t->leader_changes > 1 || t->wipes > 0 || t->changes > 0)), "%llu partitions, %llu changes of the leader: too quiet",
 	      (unsigned long long)t->partitions, (unsigned long long)t->leader_changes);
 	CHECK(w, "worth", t->grants > 0 && t->hand_overs > 0 && t->writes > 0 && t->reads > 0 && t->keep_alives > 0,
 	      "%llu grants, %llu hand-overs, %llu writes, %llu reads, %llu keep-alives", (unsigned long long)t->grants,
@@ -151,7 +152,7 @@ void check_phase(struct world *w, uint64_t phase)
 	if (phase == PHASE_QUIET)
 		w->quiet_revision = referee_revision(w->referee);
 	if (phase == PHASE_DRAIN) {
-		CHECK(w, "liveness", w->totals.writes > w->writes_at_leader_due || w->config.cachers > 0, "nobody can write, long after everything was healed");
+		CHECK(w, "liveness", w->totals.writes > w->writes_at_leader_due || w->config.cachers > 0 || w->config.users > 0, "nobody can write, long after everything was healed");
 	}
 }
 
