@@ -2,7 +2,7 @@
 import time
 
 import cells
-from run import Load, cell_cpu, say
+from run import Load, cell_cpu, machine, say
 
 
 def run(args):
@@ -27,9 +27,11 @@ def measure(cell, held, keys, rate, seconds):
     time.sleep(2)
     held.ask("report")
     before, held_before, writes_before, began = cell_cpu(cell), held.cpu(), writes.cpu(), time.monotonic()
+    machine_before = machine()
     acquires = Load(cell.replicas, "-conns", "10", "-rate", "100", "-dur", seconds, "acquires")
     acquired = acquires.line()
     took = time.monotonic() - began
+    machine_now = machine()
     after, kept = cell_cpu(cell), held.ask("report")
     load_cores = (held.cpu() - held_before + writes.cpu() - writes_before) / took
     wrote = writes.line()
@@ -39,4 +41,4 @@ def measure(cell, held, keys, rate, seconds):
         keepalive_p50_ms=kept["keepalive_p50_ms"], keepalive_p99_ms=kept["keepalive_p99_ms"], sessions_lost=kept["lost"])
     say("  costs", leader_cores=(after[leader.name] - before[leader.name]) / took,
         all_five_cores=(sum(after.values()) - sum(before.values())) / took, load_cores=load_cores, of_cores=__import__("os").cpu_count(),
-        leader_mb=leader.rss_mb(), largest_mb=max(r.rss_mb() for r in cell.replicas))
+        **{f"machine_{k}_cores": (machine_now[k] - machine_before[k]) / took for k in machine_now}, leader_mb=leader.rss_mb(), largest_mb=max(r.rss_mb() for r in cell.replicas))
