@@ -35,8 +35,8 @@ enum err node_new(const struct node_config *config, struct node **ret, struct er
 void node_start(struct node *n);
 /* A peer's message arrived: copied. False: dropped, the inbox is full. Any thread. */
 bool node_message(struct node *n, struct slice bytes);
-/* Called by a thread whenever it has handed in all that it had for now. From its first call on, what that thread hands in wakes the core's thread only
- * here: a burst costs one wake. */
+/* Called by a thread at the end of each burst of calls. From its first call on, what that thread hands in wakes the core's thread only here, so that a
+ * burst costs one wake. */
 void node_wake(struct node *n);
 void node_peer_lost(struct node *n, member_id peer); /* any thread */
 /* If this replica leads a cell of several, hands leadership over and waits until another leads, at most timeout_ms. Calls that are under way go on: what
