@@ -202,15 +202,20 @@ static void tell_waiters(struct core *c, const struct applying *a, uint64_t from
 	const struct contender *granted[64];
 	size_t n;
 
-	for (uint64_t i = from; c->waiters.rows_len > 0 && i < store_history_end(c->store); i++) {
+	for (uint64_t i = from; c->waiters.rows_len + c->holds.len > 0 && i < store_history_end(c->store); i++) {
 		struct store_event ev = store_history_at(c->store, i);
 
-		if (kv_is_tombstone(ev.kv) && ev.prev && ev.prev->lease)
-			contender_gone(c, a, ev.prev);
+		if (!kv_is_tombstone(ev.kv) || !ev.prev || !ev.prev->lease)
+			continue;
+		holds_gone(c, ev.prev, a->cmd.kind, a->term);
+		contender_gone(c, a, ev.prev);
 	}
-	while ((n = lock_take_granted(c->locks, granted, sizeof granted / sizeof *granted)) > 0)
-		for (size_t i = 0; i < n; i++)
+	while ((n = lock_take_granted(c->locks, granted, sizeof granted / sizeof *granted)) > 0) {
+		for (size_t i = 0; i < n; i++) {
+			holds_granted(c, granted[i]);
 			lock_granted(c, granted[i]);
+		}
+	}
 }
 
 /* Our choice of a lease ID was taken by somebody: another one. */

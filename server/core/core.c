@@ -73,6 +73,7 @@ static void new_state(struct core *c, struct state *state)
 	c->env.session_ended = session_ended;
 	c->env.session_ctx = c;
 	kv_attach(&c->env);
+	holds_rebuild(c);
 	kv_rebuild(&c->env);
 	c->auth = auth_new(&c->state);
 	c->auth_seen = auth_changes(c->auth);
@@ -211,6 +212,7 @@ void core_free(struct core *c)
 	tokens_free(c->tokens);
 	auth_free(c->auth);
 	once_free(c->once);
+	holds_deinit(c);
 	locks_free(c->locks);
 	lessor_free(c->lessor);
 	store_free(c->store);

@@ -260,13 +260,15 @@ struct core_status {
 };
 void core_status(const struct core *c, struct core_status *ret);
 /* Every grant this replica has told its callers is also a trace; tests and the log read them. */
-enum core_trace_kind { TRACE_LEADER, TRACE_STEP_DOWN, TRACE_GRANT, TRACE_RELEASE, TRACE_LEASE_END, TRACE_SNAPSHOT, TRACE_INSTALL, TRACE_REFUSED, TRACE_MEMBERS,
+enum core_trace_kind { TRACE_LEADER, TRACE_STEP_DOWN, TRACE_GRANT, TRACE_HOLD_END /* token, ms, enum hold_end; by who leads */, TRACE_LEASE_END, TRACE_SNAPSHOT, TRACE_INSTALL, TRACE_REFUSED, TRACE_MEMBERS,
 		       TRACE_ALARM /* type, member, 1: raised */, TRACE_QUOTA /* bytes, quota, 1: near */,
 		       TRACE_DIFFERS /* member (0: the cell), index, 1: not decided yet */ };
+enum hold_end { HOLD_UNLOCKED, HOLD_EXPIRED, HOLD_REVOKED, HOLD_BROKEN, HOLD_DELETED, HOLD_ABANDONED, HOLD_ENDS };
 struct core_trace {
 	enum core_trace_kind kind;
 	time_ms now;
 	uint64_t a, b, c;
+	struct slice name; /* HOLD_END: the lock's; lent */
 };
 typedef void (*core_trace_fn)(void *ctx, const struct core_trace *t);
 void core_set_trace(struct core *c, core_trace_fn fn, void *ctx); /* NULL: none */

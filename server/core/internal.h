@@ -399,6 +399,7 @@ struct core {
 	struct reads reads;
 	struct renews renews;
 	struct waiters waiters;
+	struct map64 holds; /* see holds.c: time + 1 */
 	VEC(struct raft_message) chunks; /* received with this take */
 	struct peer peers[PEERS_MAX];
 	size_t peers_len;
@@ -597,6 +598,12 @@ struct contender_row *row_get(struct core *c, revision token, struct slice key);
 void row_release(struct core *c, struct contender_row *row); /* frees it when nobody uses it */
 
 /* bound.c: the leader ends waits */
+/* holds.c */
+void holds_deinit(struct core *c);
+void holds_rebuild(struct core *c); /* the state was replaced */
+void holds_granted(struct core *c, const struct contender *ct);
+void holds_gone(struct core *c, const struct kv *prev, uint32_t kind, raft_term term); /* of any leased key; kind: what ended it */
+
 void bounds_begin(struct core *c);
 void bounds_end(struct core *c);
 void bound_note(struct core *c, const struct contender *ct);

@@ -215,6 +215,7 @@ static void install(struct core *c)
 	if (member_was_removed(&c->state, c->config.member))
 		c->fatal = CORE_FATAL_REMOVED;
 	propose_skipped(c, id.term); /* X5 */
+	holds_rebuild(c);
 	waiters_recheck(c);
 	sessions_recheck(c);
 	propose_applied_term(c, id.term);

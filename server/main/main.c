@@ -95,6 +95,12 @@ static void node_fatal(void *ctx, const char *reason)
 		abort();
 }
 
+static void node_hold_ended(void *ctx, struct slice name, enum hold_end why, uint64_t held_ms)
+{
+	struct server *s = ctx;
+	service_hold_ended(s->service, name, why, held_ms);
+}
+
 /* ---- what peers and the acceptor call ---- */
 
 static bool on_message(void *ctx, struct slice bytes)
@@ -233,7 +239,7 @@ static enum err start_node(struct server *s, struct errmsg *em)
 		.core = core_config_of(s, storage_state(s->storage)),
 		.storage = s->storage,
 		.initial = &s->cell.initial,
-		.callbacks = { s, node_send, node_members, node_fatal },
+		.callbacks = { s, node_send, node_members, node_fatal, node_hold_ended },
 		.max_queued_calls = 100000,
 		.max_queued_message_bytes = 64U << 20,
 	};
@@ -268,18 +274,24 @@ static enum err start_acceptor(struct server *s, struct errmsg *em)
 	return e;
 }
 
-static enum err start_fronts(struct server *s, struct errmsg *em)
+/* Before the node starts: it tells the service of holds that end. */
+static void make_service(struct server *s)
 {
 	const struct options *o = &s->options;
 	struct service_limits limits = { (uint32_t)o->max_txn_ops, (uint32_t)o->max_request_bytes, (uint32_t)o->max_value_bytes,
 					 (const char *const *)o->lock_metrics_prefixes.items, o->lock_metrics_prefixes.len };
 	s->service = service_new(s->node, &limits);
 	service_use(s->service, &s->parts);
+}
+
+static enum err start_fronts(struct server *s, struct errmsg *em)
+{
+	const struct options *o = &s->options;
 	s->grpc = grpc_front_new(&(struct grpc_front_config){
 		.queue = s->queue,
 		.service = s->service,
 		.max_concurrent_streams = (uint32_t)o->max_concurrent_streams,
-		.max_request_bytes = limits.max_request_bytes,
+		.max_request_bytes = (uint32_t)o->max_request_bytes,
 		.keepalive_min_time_ms = o->grpc_keepalive_min_time_ms,
 		.keepalive_interval_ms = o->grpc_keepalive_interval_ms,
 		.keepalive_timeout_ms = o->grpc_keepalive_timeout_ms,
@@ -290,7 +302,7 @@ static enum err start_fronts(struct server *s, struct errmsg *em)
 	s->gateway = gateway_new(&(struct gateway_config){
 		.service = s->service,
 		.node = s->node,
-		.max_request_bytes = limits.max_request_bytes,
+		.max_request_bytes = (uint32_t)o->max_request_bytes,
 		.max_connections = 10000,
 		.max_header_bytes = 64 * 1024,
 		.request_timeout_ms = 10000,
@@ -338,6 +350,7 @@ static enum err start(struct server *s, struct errmsg *em)
 	e = peers_listen(s->peers, (const char *const *)o->listen_peer.urls, o->listen_peer.len, em);
 	if (e)
 		return e;
+	make_service(s);
 	node_start(s->node);
 	e = start_fronts(s, em);
 	if (e)

@@ -19,6 +19,8 @@ struct node_callbacks {
 	void (*members)(void *ctx, const struct state *state);
 	/* The replica must stop: the line says why and what to do. Once; then the node takes no more calls. */
 	void (*fatal)(void *ctx, const char *reason);
+	/* A hold of the lock has ended, and this replica leads: see core/holds.c. name is lent for the call. May be NULL. */
+	void (*hold_ended)(void *ctx, struct slice name, enum hold_end why, uint64_t held_ms);
 };
 
 struct node_config {

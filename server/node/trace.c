@@ -40,8 +40,12 @@ static void log_differs(const struct core_trace *t)
 
 void node_trace(void *ctx, const struct core_trace *t)
 {
-	(void)ctx;
+	const struct node_callbacks *to = &((struct node *)ctx)->config.callbacks;
 	switch (t->kind) {
+	case TRACE_HOLD_END:
+		if (to->hold_ended)
+			to->hold_ended(to->ctx, t->name, (enum hold_end)t->c, t->b);
+		break;
 	case TRACE_INSTALL:
 		log_info("snapshot installed", LOG_U64("index", t->a), LOG_U64("term", t->b), LOG_U64("revision", t->c));
 		break;

@@ -58,10 +58,15 @@ void budget_settle(struct budget *b, struct reservation *r, size_t bytes);  /* t
 void budget_tick(struct budget *b, uint64_t now_ms);
 
 /* lock_figures.c: of locks, by the beginning of their names. Any thread. */
-enum { LOCK_ROWS_MAX = 33, LOCK_BUCKETS = 10 /* 1, 4, 16 ms ... 262 s */ };
+enum { LOCK_ROWS_MAX = 33, LOCK_BUCKETS = 10 /* 1, 4, 16 ms ... 262 s */, HOLD_BUCKETS = 13 /* ... 4.7 h */ };
+struct lock_times {
+	uint64_t len, sum_us, buckets[HOLD_BUCKETS];
+};
 struct lock_row {
 	char prefix[64];
-	uint64_t granted, refused, unlocked, wait_us, buckets[LOCK_BUCKETS];
+	size_t prefix_len;
+	uint64_t refused, unlocked;
+	struct lock_times waits, holds[HOLD_ENDS];
 };
 struct lock_figures {
 	pthread_mutex_t mu;
@@ -74,6 +79,7 @@ void lock_figures_deinit(struct lock_figures *f);
 uint64_t lock_figures_now_us(void);
 /* A Lock, Campaign or Unlock has ended, us after it began. */
 void lock_figures_note(struct lock_figures *f, enum method_id method, struct slice request, enum err e, uint64_t us);
+void lock_figures_hold(struct lock_figures *f, struct slice name, enum hold_end why, uint64_t ms);
 
 struct service {
 	struct node *node;

@@ -19,6 +19,7 @@
 #ifndef HOLDFAST_SERVICE_H
 #define HOLDFAST_SERVICE_H
 
+#include "core/core.h"
 #include "identity.h"
 #include "node/submit.h"
 
@@ -84,6 +85,8 @@ struct service_parts {
 void service_use(struct service *s, const struct service_parts *parts); /* before the first call */
 struct service *service_new(struct node *n, const struct service_limits *limits);
 void service_write_metrics(struct service *s, struct buf *out); /* appends Prometheus text: locks by the beginning of their names */
+/* As node_callbacks.hold_ended. */
+void service_hold_ended(struct service *s, struct slice name, enum hold_end why, uint64_t held_ms);
 void service_free(struct service *s); /* no call may be open */
 
 /* One metadata entry (gRPC) or HTTP header of a call, before service_start: names in lower case, others than ours are ignored. value lives as long as the

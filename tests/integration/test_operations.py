@@ -1,4 +1,5 @@
 """What those who run it see: configuration, supervisors, health, metrics, web access, text for shells, limits."""
+import collections
 import contextlib
 import json
 import os
@@ -426,6 +427,50 @@ def locks_have_figures_by_the_beginning_of_their_names(server):
         assert len(rows) == 33, len(rows)
         assert sum(m[k] for k in rows) == 43 and figure(m, "grants_total", "other") == 43 - 4 - 31
         assert figure(n, "grants_total", "jobs/night") == 2 and figure(n, "grants_total", "jobs/") == 2 and figure(n, "grants_total", "other") == 39
+
+
+@test(own=True)
+def holds_have_durations_by_what_ended_them(server):
+    def figures(cell):
+        """(prefix, end, count | sum | bucket of at most a second): of all replicas together."""
+        out = collections.Counter()
+        for r in cell.running():
+            for k, v in metrics_of(r.url).items():
+                m = re.fullmatch(r'holdfast_lock_hold_seconds_(count|sum|bucket)\{prefix="(.*)",end="(.*?)"(?:,le="(.*)")?\}', k)
+                if m and m[4] in (None, "1.024"):
+                    out[m[2], m[3], m[1]] += v
+        return out
+
+    with cells.Cell(server, 3) as cell:
+        leader = cell.leader()
+        follower = next(r for r in cell.replicas if r is not leader)
+        with kit.Client(follower) as c:
+            held = {name: c.take_lock(name, c.grant(ttl)) for name, ttl in
+                    ((b"a/brief", 60), (b"a/long", 60), (b"a/dying", 1), (b"a/revoked", 60), (b"a/broken", 60), (b"b/deleted", 60), (b"c/over", 60))}
+            c.unlock(held[b"a/brief"].key)
+            c.revoke(held[b"a/revoked"].lease)
+            c.locks.BreakHold(kit.v1.LocksBreakRequest(name=b"a/broken", fencing_token=held[b"a/broken"].fencing_token))
+            c.delete(key=held[b"b/deleted"].key)
+            c.election.Resign(kit.electionpb.ResignRequest(
+                leader=c.election.Campaign(kit.electionpb.CampaignRequest(name=b"b/elected", lease=c.grant(60))).leader))
+            waiting = c.ask_lock(b"a/long", c.grant(60))  # in vain: it has held nothing
+            cells.wait_for("it waits", lambda: len(c.queue(b"a/long")) == 2)
+            waiting.cancel()
+            cells.wait_for("its place is gone", lambda: len(c.queue(b"a/long")) == 1)
+            cells.wait_for("the lease has ended", lambda: figures(cell)["a", "expiry", "count"])
+            c.unlock(held[b"a/long"].key)
+            f = figures(cell)
+            assert {k[:2]: v for k, v in f.items() if k[2] == "count"} == {
+                ("a", "unlock"): 2, ("a", "expiry"): 1, ("a", "revoke"): 1, ("a", "break"): 1, ("b", "delete"): 1, ("b", "unlock"): 1}, f
+            assert 1 <= f["a", "expiry", "sum"] <= f["a", "unlock", "sum"] < 60 and f["a", "expiry", "bucket"] == 0 and f["a", "unlock", "bucket"] <= 1, f
+            assert [r for r in cell.replicas if any("lock_hold" in k for k in metrics_of(r.url))] == [leader], "told by another than who leads"
+
+            # Who leads next knows since when it is held, and counts nothing of what was.
+            leader.kill()
+            cell.leader()
+            c.unlock(held[b"c/over"].key)
+            f = figures(cell)
+            assert {k[:2]: v for k, v in f.items() if k[2] == "count"} == {("c", "unlock"): 1} and 1 <= f["c", "unlock", "sum"] < 60, f
 
 
 # ---- HTTP ----

@@ -233,6 +233,66 @@ START_TEST(locks__a_hold_is_broken_and_the_next_one_holds)
 }
 END_TEST
 
+/* ---- for how long ---- */
+
+struct ends {
+	size_t len;
+	char name[8];
+	uint64_t ms, why;
+};
+
+static void note_end(void *ctx, const struct core_trace *t)
+{
+	struct ends *e = ctx;
+
+	if (t->kind != TRACE_HOLD_END)
+		return;
+	e->len++;
+	snprintf(e->name, sizeof(e->name), "%.*s", (int)t->name.len, (const char *)t->name.ptr);
+	e->ms = t->a ? t->b : 0;
+	e->why = t->c;
+}
+
+START_TEST(locks__the_end_of_a_hold_is_told_once_and_how_long_it_was)
+{
+	struct mini_cell *m = cell_of(3);
+	struct ends told[3] = { 0 };
+	size_t old = mini_leader(m), other = (old + 1) % 3;
+
+	for (size_t i = 0; i < 3; i++)
+		core_set_trace(mini_core(m, i), note_end, &told[i]);
+	OK(m, mini_lock(m, other, "a", 10));
+	OK(m, mini_lock(m, other, "b", 10));
+	mini_lock(m, other, "a", 11);
+	mini_run(m, 5000);
+	OK(m, mini_unlock(m, other, "a/b")); /* who waits has not held yet */
+	ck_assert_uint_eq(told[old].len, 0);
+	OK(m, mini_unlock(m, other, "a/a"));
+	ck_assert_uint_eq(told[old].len + told[other].len, 1);
+	ck_assert_str_eq(told[old].name, "a");
+	ck_assert_uint_ge(told[old].ms, 5000);
+	ck_assert_uint_lt(told[old].ms, 5200);
+	ck_assert_uint_eq(told[old].why, HOLD_UNLOCKED);
+
+	/* Who leads next knows since when, unless it has started since; what was told is not told again. */
+	mini_crash(m, other);
+	mini_restart(m, other);
+	core_set_trace(mini_core(m, other), note_end, &told[other]);
+	mini_run(m, 1000);
+	mini_crash(m, old);
+	mini_elect(m, 10000);
+	mini_run(m, 5000);
+	OK(m, mini_revoke(m, other, 10));
+	ck_assert_uint_eq(told[0].len + told[1].len + told[2].len, 2);
+	ck_assert_uint_eq(told[mini_leader(m)].len, 1);
+	ck_assert_str_eq(told[mini_leader(m)].name, "b");
+	ck_assert_uint_eq(told[mini_leader(m)].why, HOLD_REVOKED);
+	ck_assert_uint_ge(told[mini_leader(m)].ms, mini_leader(m) == other ? 6000 : 11000);
+	ck_assert_uint_le(told[mini_leader(m)].ms, 30000);
+	mini_free(m);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("core locks");
@@ -246,6 +306,7 @@ int main(void)
 	tcase_add_test(t, locks__any_bytes_for_a_position_are_harmless);
 	tcase_add_test(t, locks__a_token_is_current_while_it_holds);
 	tcase_add_test(t, locks__a_hold_is_broken_and_the_next_one_holds);
+	tcase_add_test(t, locks__the_end_of_a_hold_is_told_once_and_how_long_it_was);
 	suite_add_tcase(s, t);
 	sr = srunner_create(s);
 	srunner_run_all(sr, CK_NORMAL);

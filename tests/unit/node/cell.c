@@ -245,7 +245,7 @@ void cell_start(struct cell *c, size_t i)
 			     .core = core_config_of(c, r, storage_state(r->storage)),
 			     .storage = r->storage,
 			     .initial = &initial,
-			     .callbacks = { r, on_send, on_members, on_fatal },
+			     .callbacks = { r, on_send, on_members, on_fatal, NULL },
 			     .max_queued_calls = c->o.max_queued_calls ? c->o.max_queued_calls : 100000,
 			     .max_queued_message_bytes = c->o.max_queued_message_bytes ? c->o.max_queued_message_bytes : 64 << 20,
 		     },
