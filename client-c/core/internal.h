@@ -87,6 +87,7 @@ struct watch {
 	bool told;             /* its asker was told what it shows */
 	bool fired_early;      /* an event came before the answer of the call that arms it */
 	enum hf_change early_change;
+	enum hf_code early_code;
 	int64_t early_revision;
 	uint64_t shown;        /* a hash of what was told last */
 	bool observed_vacant;  /* OBSERVE */

@@ -186,7 +186,7 @@ static void armed(struct sess *s, struct watch *w, const struct sess_event *e)
 		arm(s, w);
 		return;
 	}
-	early = w->fired_early && w->early_revision > now.revision;
+	early = w->fired_early && (w->early_revision > now.revision || w->early_code); /* users and roles move no revision */
 	if (w->follow) {
 		if (first || now.hash != w->shown)
 			told(s, w, now.exists ? HF_OK : HF_NOT_FOUND, slice_of(NULL, 0), e->bytes);
@@ -205,7 +205,7 @@ static void armed(struct sess *s, struct watch *w, const struct sess_event *e)
 		unwatch(s, w);
 		fire(s, w, HF_OK, w->children ? HF_CHILDREN_CHANGED : now.exists ? HF_CHANGED : HF_DELETED, now.exists && !w->children ? now.mod : now.revision);
 	} else if (early) {
-		fire(s, w, HF_OK, w->early_change, w->early_revision);
+		fire(s, w, w->early_code, w->early_change, w->early_revision);
 	}
 }
 
@@ -272,6 +272,8 @@ void watch_part(struct sess *s, struct call *c, struct slice bytes)
 	told(s, w, vacant ? HF_NOT_FOUND : HF_OK, slice_of(NULL, 0), bytes);
 }
 
+#define DENIED HOLDFAST__V1__NODE_CHANGE__NODE_DENIED
+
 static enum hf_change change_of(Holdfast__V1__NodeChange c)
 {
 	switch (c) {
@@ -290,11 +292,12 @@ void watch_event(struct sess *s, const Holdfast__V1__SessionEvent *m)
 		if (is_arming(s, w)) {
 			w->fired_early = true;
 			w->early_change = change_of(m->change);
+			w->early_code = m->change == DENIED ? HF_DENIED : HF_OK;
 			w->early_revision = m->revision;
 		} else if (w->follow) {
-			arm(s, w);
+			arm(s, w); /* and learns why not, if it may not */
 		} else {
-			fire(s, w, HF_OK, change_of(m->change), m->revision);
+			fire(s, w, m->change == DENIED ? HF_DENIED : HF_OK, change_of(m->change), m->revision);
 		}
 		return;
 	}

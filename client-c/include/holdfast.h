@@ -325,7 +325,8 @@ enum hf_watch_kind {
 };
 enum hf_change { HF_CHANGED = 0, HF_DELETED = 1, HF_CHILDREN_CHANGED = 2 };
 
-/** path and revision of the change; code is HF_OK, or HF_SESSION_LOST or HF_CANCELED, when the watch will not fire any more. */
+/** path and revision of the change; code is HF_OK; or, when the watch will not fire any more, HF_DENIED (the session's user may not read the node any more),
+ *  HF_SESSION_LOST or HF_CANCELED. */
 typedef void (*hf_watch_callback)(void *arg, struct hf_watch *watch, enum hf_code code, enum hf_change change, const char *path, int64_t revision);
 
 /** Looks at a node and arms a watch in the same step: nothing slips in between. The callback is called once, at the first change after what *ret_value shows; over

@@ -8,6 +8,8 @@
  *   (K2) a grant names the term of the leader that gave it. In an answer it stands only while this replica knows no later term.
  *   (K3) invalidations go to the stream in the order of their numbers, none left out: a cumulative acknowledgement vouches for all. What arrives out of
  *        order is dropped; the leader sends all that is owed again until it is acknowledged.
+ *   (K4) nothing is granted that the user of the session's stream may not read by the leader's state: he would hear when it changes. What takes a right
+ *        away comes into the log as a write of what it was a right to, so K1 holds for that too.
  * Every message may be lost or come twice. Questions are repeated by whoever asked, invalidations by the leader, and an acknowledgement that was
  * lost is repeated when its invalidation comes again. */
 #include "internal.h"
@@ -86,17 +88,26 @@ static void granted(struct core *c, struct call *call, bool yes, raft_term term)
 	read_submit(c, call);
 }
 
+/* Whom the invalidations would tell; lent until the next event. */
+static struct slice user_of(struct core *c, lease_id session)
+{
+	const struct client_stream *s = sessions_find(c, session);
+	struct auth_who who = { 0 };
+
+	return s && stream_user(c, s->tag, &who) == ERR_OK ? who.user : slice_of(NULL, 0);
+}
+
 static void ask_here(struct core *c)
 {
 	while (!list_empty(&c->sessions.asks_fresh)) {
 		struct call *call = CONTAINER_OF(c->sessions.asks_fresh.next, struct call, link);
 		struct node_read n = parse_read(call->method, buf_view(&call->bytes));
 
-		granted(c, call, gate_grant(c, n.session, n.aspect, n.path), c->term);
+		granted(c, call, gate_grant(c, n.session, user_of(c, n.session), n.aspect, n.path), c->term);
 	}
 }
 
-static void write_ask(const struct call *call, struct buf *out)
+static void write_ask(struct core *c, const struct call *call, struct buf *out)
 {
 	struct node_read n = parse_read(call->method, buf_view(&call->bytes));
 	size_t mark = pbw_open(out, 2);
@@ -105,6 +116,7 @@ static void write_ask(const struct call *call, struct buf *out)
 	pbw_fixed64(out, 2, (uint64_t)n.session);
 	pbw_u64(out, 3, n.aspect);
 	pbw_bytes(out, 4, n.path);
+	pbw_bytes(out, 5, user_of(c, n.session));
 	pbw_close(out, mark);
 }
 
@@ -145,7 +157,7 @@ static void ask_leader(struct core *c)
 			call_number(c, call);
 		call->asked_at = c->now;
 		call_move(call, PLACE_ASKED, &c->sessions.asks_sent);
-		write_ask(call, &body);
+		write_ask(c, call, &body);
 		send_some(c, c->leader, TO_LEADER, &body, CACHE_MESSAGE_BYTES);
 	}
 	send_some(c, c->leader, TO_LEADER, &body, 0);
@@ -201,7 +213,8 @@ static void answer_ask(struct core *c, struct slice ask, struct buf *out)
 {
 	struct slice path = wire_find_bytes(ask, 4);
 	uint64_t aspect = wire_find_u64(ask, 3, 0);
-	bool yes = aspect <= CACHE_CHILDREN && gate_grant(c, (lease_id)wire_find_u64(ask, 2, 0), (enum cache_aspect)aspect, path);
+	bool yes = aspect <= CACHE_CHILDREN && gate_grant(c, (lease_id)wire_find_u64(ask, 2, 0), wire_find_bytes(ask, 5),
+							       (enum cache_aspect)aspect, path);
 	size_t mark = pbw_open(out, 3);
 
 	pbw_u64(out, 1, wire_find_u64(ask, 1, 0));

@@ -608,6 +608,8 @@ void sessions_applied(struct core *c, uint32_t kind, struct slice payload, enum 
 	for (size_t i = 0; i < ss->ended_len; i++)
 		session_ended(c, ss->ended[i], kind); /* S3 */
 	ss->ended_len = 0;
+	if (!e && kind == CMD(AUTH))
+		node_watches_permitted(c);
 	if (e || (kind != CMD(SESSION_OPEN) && kind != CMD(SESSION_RESUME)))
 		return;
 	session = (lease_id)wire_find_u64(payload, 1, 0);
@@ -633,6 +635,7 @@ void sessions_recheck(struct core *c)
 		else
 			check_place(c, s->session);
 	}
+	node_watches_permitted(c);
 	node_watches_recheck(c);
 }
 

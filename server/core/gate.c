@@ -297,12 +297,15 @@ static bool is_being_written(const struct core *c, enum cache_aspect aspect, str
 	return false;
 }
 
-bool gate_grant(struct core *c, lease_id session, enum cache_aspect aspect, struct slice path)
+bool gate_grant(struct core *c, lease_id session, struct slice user, enum cache_aspect aspect, struct slice path)
 {
 	const struct open_session *s = session_find(&c->state, session);
+	struct auth_who who = { user, user.len > 0 ? auth_revision(c->auth) : 0 };
 
 	if (!core_leads(c) || !s || !session_may_cache(s, path) || is_being_written(c, aspect, path))
 		return false;
+	if (node_may_read(c, who, aspect, path))
+		return false; /* an invalidation would tell that it changes */
 	return cache_grant(c->gate.cache, session, aspect, path, c->now);
 }
 

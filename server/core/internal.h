@@ -490,7 +490,7 @@ int64_t request_min_ttl_s(const struct core *c);
 
 /* stream.c: whose a stream is */
 struct call_auth *stream_whose(struct core *c, uint64_t tag); /* a copy for a call of its own; NULL: nobody's */
-enum err stream_may_read(struct core *c, uint64_t tag, struct slice key, struct slice end);
+enum err stream_user(struct core *c, uint64_t tag, struct auth_who *ret); /* lent until the next event; none while authentication is off */
 void stream_caller_forget(struct core *c, uint64_t tag);
 
 /* identity.c */

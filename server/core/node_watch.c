@@ -71,6 +71,33 @@ void node_watches_drop(struct core *c, struct client_stream *s)
 	map64_deinit(&s->watches);
 }
 
+/* ---- who may hear of it ---- */
+
+enum err node_may_read(struct core *c, struct auth_who who, enum cache_aspect aspect, struct slice path)
+{
+	uint8_t from[PATH_LEN_MAX + 1], to[PATH_LEN_MAX + 1];
+	size_t len = path.len;
+
+	if (aspect != CACHE_CHILDREN || len == 0 || len >= PATH_LEN_MAX)
+		return auth_check_range(c->auth, who, path, slice_of(NULL, 0), AUTH_READ);
+	memcpy(from, path.ptr, len);
+	if (len > 1) /* "/" ends in one */
+		from[len++] = '/';
+	memcpy(to, from, len);
+	to[len - 1] = '/' + 1;
+	return auth_check_range(c->auth, who, slice_of(from, len), slice_of(to, len), AUTH_READ);
+}
+
+static enum err may_hear(struct core *c, const struct client_stream *s, enum cache_aspect aspect, struct slice path)
+{
+	struct auth_who who;
+	enum err e = stream_user(c, s->tag, &who);
+
+	return e ? e : node_may_read(c, who, aspect, path);
+}
+
+/* ---- arming ---- */
+
 static revision seen_now(const struct core *c, enum cache_aspect aspect, struct slice path)
 {
 	const struct kv *kv = aspect == CACHE_VALUE ? store_get(c->store, path, 0) : NULL;
@@ -81,7 +108,10 @@ static revision seen_now(const struct core *c, enum cache_aspect aspect, struct 
 enum err node_watch_arm(struct core *c, struct client_stream *s, uint64_t id, enum cache_aspect aspect, struct slice path)
 {
 	struct node_watch *w;
+	enum err e = may_hear(c, s, aspect, path); /* whoever reads: it is the stream's user who is told */
 
+	if (e)
+		return e;
 	node_watch_disarm(c, s, id);
 	if (s->watches.len >= SESSION_WATCHES_MAX)
 		return ERR_TOO_MANY_WATCHES;
@@ -154,22 +184,15 @@ static void recheck_stream(struct core *c, struct client_stream *s)
 		recheck(c, w);
 }
 
-static enum err may_hear(struct core *c, const struct client_stream *s, const struct watch_point *p)
+static bool is_to_hear(struct core *c, const struct node_watch *w)
 {
-	uint8_t from[PATH_LEN_MAX + 1], to[PATH_LEN_MAX + 1];
-	size_t len = p->key_len - 1;
+	const struct watch_point *p = w->point;
 
-	if (p->key[0] != CACHE_CHILDREN)
-		return stream_may_read(c, s->tag, slice_of(p->key + 1, len), slice_of(NULL, 0));
-	memcpy(from, p->key + 1, len);
-	if (len > 1) /* "/" ends in one */
-		from[len++] = '/';
-	memcpy(to, from, len);
-	to[len - 1] = '/' + 1;
-	return stream_may_read(c, s->tag, slice_of(from, len), slice_of(to, len));
+	return may_hear(c, w->stream, (enum cache_aspect)p->key[0], slice_of(p->key + 1, p->key_len - 1)) == ERR_OK;
 }
 
-/* Permissions have changed: who may not read a node, or the keys of its children, hears of it no more. */
+/* Permissions have changed: who may not read a node, or the keys of its children, hears that and nothing else of it. In the step that applies the
+ * change: what the next entry does is none of his business any more. */
 void node_watches_permitted(struct core *c)
 {
 	LIST_FOR_EACH_SAFE(l, next, &c->sessions.all) {
@@ -178,9 +201,9 @@ void node_watches_permitted(struct core *c)
 		uint64_t id;
 		void *w;
 
-		while (map64_next(&s->watches, &at, &id, &w))
-			if (may_hear(c, s, ((struct node_watch *)w)->point))
-				watch_free(c, w);
+		while (map64_next(&s->watches, &at, &id, &w)) /* empty once the stream is over */
+			if (!is_to_hear(c, w))
+				fire(c, w, NODE_CHANGE(DENIED), c->state.revision);
 	}
 }
 

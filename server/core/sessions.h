@@ -3,6 +3,7 @@
 #ifndef HOLDFAST_CORE_SESSIONS_H
 #define HOLDFAST_CORE_SESSIONS_H
 
+#include "core/auth/auth.h"
 #include "core/kv/kv.h"
 
 #define GATED_MAX 4096u         /* that wait for acknowledgements, or for the start of our term */
@@ -117,7 +118,8 @@ void gate_promote(struct core *c);
 void gate_clear(struct core *c);   /* no leader (of this term) any more */
 void gate_applied(struct core *c); /* state.applied has moved */
 void gate_tick(struct core *c);
-bool gate_grant(struct core *c, lease_id session, enum cache_aspect aspect, struct slice path);
+/* user: whose the session's stream is. */
+bool gate_grant(struct core *c, lease_id session, struct slice user, enum cache_aspect aspect, struct slice path);
 bool gate_extend(struct core *c, lease_id session, int64_t ttl_s); /* a keep-alive has moved its deadline */
 time_ms gate_oldest_ms(const struct core *c); /* how long the command waits that waits for longest */
 void gate_check(const struct core *c);
@@ -138,11 +140,12 @@ void client_stream_emit(struct core *c, struct client_stream *s, uint32_t field,
 void client_stream_end(struct core *c, struct client_stream *s, enum err e);
 
 /* node_watch.c */
+enum err node_may_read(struct core *c, struct auth_who who, enum cache_aspect aspect, struct slice path); /* a node's value, or its children */
 enum err node_watch_arm(struct core *c, struct client_stream *s, uint64_t id, enum cache_aspect aspect, struct slice path);
 void node_watch_disarm(struct core *c, struct client_stream *s, uint64_t id);
 void node_watches_drop(struct core *c, struct client_stream *s);
 void node_watches_applied(struct core *c, uint64_t from); /* events of the history from that number on */
-void node_watches_permitted(struct core *c);
+void node_watches_permitted(struct core *c); /* users, roles or permissions have changed */
 void node_watches_recheck(struct core *c);
 
 /* cache_link.c */

@@ -120,22 +120,23 @@ struct call_auth *stream_whose(struct core *c, uint64_t tag)
 	return call_auth_new(&auth->caller, NULL);
 }
 
-enum err stream_may_read(struct core *c, uint64_t tag, struct slice key, struct slice end)
+enum err stream_user(struct core *c, uint64_t tag, struct auth_who *ret)
 {
-	return auth_is_enabled(c->auth) ? watcher_may(c, tag, key, end) : ERR_OK;
+	struct call_auth *auth = map64_get(&c->stream_callers, tag);
+
+	*ret = (struct auth_who){ 0 };
+	if (!auth || auth->user.len == 0)
+		return core_identify(c, auth ? &auth->caller : NULL, ret);
+	*ret = (struct auth_who){ buf_view(&auth->user), auth_revision(c->auth) };
+	return ERR_OK;
 }
 
 static enum err watcher_may(void *ctx, uint64_t tag, struct slice key, struct slice end)
 {
 	struct core *c = ctx;
-	struct call_auth *auth = map64_get(&c->stream_callers, tag);
-	struct auth_who who = { 0 };
-	enum err e = ERR_OK;
+	struct auth_who who;
+	enum err e = stream_user(c, tag, &who);
 
-	if (auth && auth->user.len)
-		who = (struct auth_who){ buf_view(&auth->user), auth_revision(c->auth) };
-	else if (auth)
-		e = core_identify(c, &auth->caller, &who);
 	return e ? e : auth_check_range(c->auth, who, key, end, AUTH_READ);
 }
 
@@ -303,7 +304,6 @@ void streams_take(struct core *c)
 	if (c->auth_seen != auth_changes(c->auth)) {
 		c->auth_seen = auth_changes(c->auth);
 		watches_recheck(c->watches, watcher_may, c);
-		node_watches_permitted(c);
 	}
 	c->env.header.term = raft_current_term(c->raft);
 	c->streams_wait = watches_take(c->watches, c->now);

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import tempfile
 import time
+import types
 
 import cells
 import grpc
@@ -13,6 +14,7 @@ from kit import electionpb, error_of, lockpb, pb, v1
 from etcd import auth_pb2, rpc_pb2_grpc, v3election_pb2_grpc, v3lock_pb2_grpc
 from holdfast import v1_pb2_grpc
 from runner import test
+from session_kit import Stream
 
 READ, WRITE, BOTH = 0, 1, 2
 CHEAP = ["--bcrypt-cost", "4"]
@@ -200,6 +202,43 @@ def malformed_tokens_are_refused_at_once(server):
         assert alice(cell, 2).get(b"a/1") == []
 
 
+def session(who, **kwargs):
+    """A session of whoever that is."""
+    def bound(stub, *methods):
+        return types.SimpleNamespace(**{m: (lambda request, f=getattr(stub, m), **kw: f(request, metadata=who.metadata, **kw)) for m in methods})
+
+    nodes, sessions = v1_pb2_grpc.NodesStub(who.channel), v1_pb2_grpc.SessionStub(who.channel)
+    return Stream(types.SimpleNamespace(nodes=bound(nodes, "Get", "List"), sessions=bound(sessions, "Connect")), **kwargs)
+
+
+def sessions_follow_permissions(cell, r):
+    """Alice has a session on each replica that may cache all: caches are emptied before she may read less, and what she watched once is over."""
+    r.auth_RoleGrantPermission(perm("ab", READ, b"/n/", b"/n0"))
+    r.put(b"/n/1", b"1")
+    streams = [session(alice(cell, i), acks=i != 1) for i in range(3)]
+    for s in streams:
+        s.open(prefixes=["/"])
+        got = s.get("/n/1", cache=True, watch=1)
+        assert got.node.value == b"1" and got.HasField("grant"), got
+        assert s.list("/n", cache=True, watch=2).HasField("grant")
+        refused(DENIED, s.get, "/z", cache=True, watch=3)
+    late = r.auth.RoleRevokePermission.future(pb.AuthRoleRevokePermissionRequest(role="ab", key=b"/n/", range_end=b"/n0"), metadata=r.metadata, timeout=20)
+    owed = [s.next("invalidation") for s in streams]
+    assert all({(i.path, i.aspect) for i in o.items} == {("/n/1", 0), ("/n", 1)} for o in owed), owed
+    assert streams[1].get("/n/1").node.value == b"1" and not late.done()  # one has not said that it forgot: nothing is taken away yet
+    streams[1].ack(owed[1])
+    late.result()
+    for s in streams:
+        events = {e.watch: e.change for e in (s.next("event"), s.next("event"))}
+        assert events == {1: v1.NODE_DENIED, 2: v1.NODE_DENIED}, events
+        refused(DENIED, s.get, "/n/1", cache=True, watch=1)
+    r.put(b"/n/1", b"2")  # neither waits for her nor is she told
+    r.put(b"/z", b"2")
+    for s in streams:
+        s.keep_alive()
+        assert s.seen["event"] == 2 and s.seen["invalidation"] == 1, s.seen
+
+
 @test(own=True)
 def watches_follow_permissions(server):
     with cells.Cell(server, 3, flags=CHEAP) as cell:
@@ -225,6 +264,7 @@ def watches_follow_permissions(server):
         replies = {x.watch_id: x for x in (w.next(), w.next())}
         assert replies[0].canceled and not replies[0].events and "permission denied" in replies[0].cancel_reason, replies
         assert replies[1].events[0].kv.value == b"3"
+        sessions_follow_permissions(cell, r)
         r.auth_UserDelete(pb.AuthUserDeleteRequest(name="alice"))
         assert w.next().canceled
         w.close()

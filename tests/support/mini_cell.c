@@ -85,6 +85,8 @@ struct mini_cell {
 	struct map64 answers; /* tag -> struct mini_answer */
 	struct map64 hashes;  /* applied index -> hash of the state, boxed */
 	struct once_id once;  /* of the next request */
+	struct caller caller; /* of all of them; its name is in `user` */
+	char user[32];
 	struct buf scratch;
 	void (*on_output)(void *ctx, size_t i, struct core_output *o);
 	void *on_output_ctx;
@@ -845,9 +847,15 @@ void mini_once(struct mini_cell *m, lease_id session, uint64_t request, uint64_t
 	m->once.first_unanswered = first_unanswered;
 }
 
+void mini_as(struct mini_cell *m, const char *user)
+{
+	snprintf(m->user, sizeof m->user, "%s", user ? user : "");
+	m->caller = (struct caller){ .common_name = slice_of_str(m->user) };
+}
+
 uint64_t mini_request(struct mini_cell *m, size_t i, enum method_id method, const ProtobufCMessage *request)
 {
-	struct core_request r = { .tag = m->next_tag++, .method = method, .client = slice_of_str("test"), .now_unix_ms = (int64_t)m->now };
+	struct core_request r = { .tag = m->next_tag++, .method = method, .client = slice_of_str("test"), .now_unix_ms = (int64_t)m->now, .caller = m->caller };
 
 	r.session = m->once.session;
 	r.request_id = m->once.request;
@@ -877,7 +885,7 @@ void mini_on_event(struct mini_cell *m, void (*fn)(void *ctx, size_t i, const st
 
 void mini_stream(struct mini_cell *m, size_t i, enum core_event_kind kind, uint64_t stream, enum method_id method, struct slice bytes)
 {
-	step(m, i, (struct core_event){ .kind = kind, .stream = { .tag = stream, .method = method, .bytes = bytes } });
+	step(m, i, (struct core_event){ .kind = kind, .stream = { .tag = stream, .method = method, .bytes = bytes, .caller = &m->caller } });
 	settle(m, i);
 }
 

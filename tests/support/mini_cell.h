@@ -63,6 +63,8 @@ void mini_loss(struct mini_cell *m, uint32_t lost_per_million, uint32_t doubled_
 uint64_t mini_request(struct mini_cell *m, size_t i, enum method_id method, const ProtobufCMessage *request); /* the tag */
 /* The very next request, of any of these, names this session and request ID. */
 void mini_once(struct mini_cell *m, lease_id session, uint64_t request, uint64_t first_unanswered);
+/* Requests and streams from now on come with a certificate of that name (at most 31 bytes); NULL: with none. */
+void mini_as(struct mini_cell *m, const char *user);
 void mini_cancel(struct mini_cell *m, size_t i, uint64_t tag);
 const struct mini_answer *mini_answer(const struct mini_cell *m, uint64_t tag); /* NULL: none yet */
 uint64_t mini_put(struct mini_cell *m, size_t i, const char *key, const char *value, lease_id lease);

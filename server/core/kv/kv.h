@@ -139,7 +139,7 @@ enum err kv_node_delete(struct kv_env *env, struct slice request, struct buf *re
 enum err kv_node_get(struct kv_env *env, struct slice request, raft_term grant, struct buf *ret);
 enum err kv_node_list(struct kv_env *env, struct slice request, raft_term grant, struct buf *ret);
 
-/* The keys that a command may touch, in whatever state it is carried out: every branch of a transaction counts. What it does to keys that have a lease
+/* The keys that a command may touch, or take from somebody's sight, in whatever state it is carried out: every branch of a transaction counts. What it does to keys that have a lease
  * by removing them, or by a lock's own hand, is left out: those are never cached. Malformed: none, since it will do nothing. The spans are lent by
  * the payload and the arena. */
 struct kv_write_set {

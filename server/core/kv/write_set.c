@@ -1,10 +1,14 @@
 /* write_set.c: which keys a command may touch, before anybody knows what it will come to.
  *
+ * Whatever may take away the right to read keys touches those keys: it comes into the log only once whoever caches any of them has forgotten it, and
+ * until it is applied nobody may cache them anew.
+ *
  * What is left out, and why that is safe: whatever only removes keys that have a lease (the end of a lease, Unlock, Resign, Abandon, a broken
  * hold), or gives such a key another value (Proclaim). No key with a lease is in any cache, nor is a list with one in it, so nobody has to forget
  * anything for them. All that *creates* a key counts, with or without a lease: that it was not there may be cached. */
 #include "core/kv/kv.h"
 
+#include "core/auth/auth.h"
 #include "core/kv/kv_internal.h"
 #include "core/wire.h"
 #include "holdfast/internal.pb-c.h"
@@ -12,7 +16,7 @@
 bool kv_may_write_keys(uint32_t kind)
 {
 	return kind == CMD(PUT) || kind == CMD(DELETE_RANGE) || kind == CMD(TXN) || kind == CMD(LOCK) || kind == CMD(NODE_CREATE) ||
-	       kind == CMD(NODE_SET) || kind == CMD(NODE_DELETE);
+	       kind == CMD(NODE_SET) || kind == CMD(NODE_DELETE) || kind == CMD(AUTH);
 }
 
 static void add(struct arena *arena, struct kv_write_set *set, struct slice key, struct slice end)
@@ -101,6 +105,35 @@ static void add_create(struct arena *arena, struct kv_write_set *set, struct sli
 	buf_free(&end);
 }
 
+/* What an act of the Auth service may put out of somebody's sight. A permission that is given anew may be less than the one it replaces; whose roles and
+ * permissions are which is not looked at, so for whole users and roles it is everything. */
+static void add_auth(struct arena *arena, struct kv_write_set *set, struct slice payload)
+{
+	struct slice request = wire_find_bytes(payload, 2);
+	Etcdserverpb__AuthRoleGrantPermissionRequest *r;
+
+	switch (wire_find_u64(payload, 1, 0)) {
+	case AUTH_ACT(ROLE_GRANT_PERMISSION): /* unpacked, since a message that comes twice is put together */
+		if (pb_check(&etcdserverpb__auth_role_grant_permission_request__descriptor, request, 2) != PB_CHECK_OK)
+			return;
+		r = etcdserverpb__auth_role_grant_permission_request__unpack(&arena->pb, request.len, request.ptr);
+		if (r && r->perm)
+			add(arena, set, kv_slice(r->perm->key), kv_slice(r->perm->range_end));
+		break;
+	case AUTH_ACT(ROLE_REVOKE_PERMISSION):
+		add(arena, set, wire_find_bytes(request, 2), wire_find_bytes(request, 3));
+		break;
+	case AUTH_ACT(ENABLE):
+	case AUTH_ACT(USER_DELETE):
+	case AUTH_ACT(USER_REVOKE_ROLE):
+	case AUTH_ACT(ROLE_DELETE):
+		add(arena, set, slice_of("", 1), slice_of("", 1)); /* from the least key on */
+		break;
+	default:
+		break; /* takes nothing away */
+	}
+}
+
 void kv_write_set(struct arena *arena, uint32_t kind, struct slice payload, struct kv_write_set *ret)
 {
 	*ret = (struct kv_write_set){ 0 };
@@ -123,6 +156,9 @@ void kv_write_set(struct arena *arena, uint32_t kind, struct slice payload, stru
 		break;
 	case CMD(NODE_CREATE):
 		add_create(arena, ret, payload);
+		break;
+	case CMD(AUTH):
+		add_auth(arena, ret, payload);
 		break;
 	default:
 		break;

@@ -12,6 +12,11 @@
  *               | put KEY VALUE | del KEY [END] | txn KEY VALUE (in a nested transaction's other branch) | lock NAME LEASE
  *                                        asked; told whenever it is answered
  *   grant WHO LEASE TTL | revoke WHO NAME
+ *   as NAME | as nobody                  who asks and opens from now on
+ *   auth ACT...                          of the leader; ACT is one of:
+ *               user NAME | role NAME | give USER ROLE | enable | disable | drop USER | unrole USER ROLE | delete ROLE
+ *               | permit ROLE read|write KEY [END] | forbid ROLE KEY [END]
+ *   write LABEL WHO auth ACT...          the same, not waited for
  *   waits LABEL... | stats               whether they do; what the leader has noted */
 #include <stdio.h>
 #include <stdlib.h>
@@ -117,7 +122,7 @@ static void tell_invalidation(struct story *s, struct held *h, struct slice body
 static void tell_message(struct story *s, struct held *h, uint32_t kind, struct slice body)
 {
 	static const char *const ends[] = { "expired", "closed", "revoked", "taken over" };
-	static const char *const changes[] = { "changed", "deleted", "children changed" };
+	static const char *const changes[] = { "changed", "deleted", "children changed", "denied" };
 	struct slice path = wire_find_bytes(body, 2);
 
 	switch (kind) {
@@ -428,9 +433,67 @@ static uint64_t ask_node(struct story *s, size_t at, char **w, size_t n)
 	return mini_request(s->m, at, METHOD_NODES_DELETE, &del.base);
 }
 
+static uint64_t ask_user(struct story *s, size_t at, char **w)
+{
+	Etcdserverpb__AuthUserAddRequest add = ETCDSERVERPB__AUTH_USER_ADD_REQUEST__INIT;
+	Authpb__UserAddOptions no_password = AUTHPB__USER_ADD_OPTIONS__INIT;
+	Etcdserverpb__AuthUserDeleteRequest drop = ETCDSERVERPB__AUTH_USER_DELETE_REQUEST__INIT;
+	Etcdserverpb__AuthUserGrantRoleRequest give = ETCDSERVERPB__AUTH_USER_GRANT_ROLE_REQUEST__INIT;
+	Etcdserverpb__AuthUserRevokeRoleRequest unrole = ETCDSERVERPB__AUTH_USER_REVOKE_ROLE_REQUEST__INIT;
+
+	add.name = drop.name = give.user = unrole.name = w[1];
+	add.options = &no_password;
+	no_password.no_password = true;
+	give.role = unrole.role = w[2];
+	if (strcmp(w[0], "user") == 0)
+		return mini_request(s->m, at, METHOD_AUTH_USER_ADD, &add.base);
+	if (strcmp(w[0], "drop") == 0)
+		return mini_request(s->m, at, METHOD_AUTH_USER_DELETE, &drop.base);
+	if (strcmp(w[0], "give") == 0)
+		return mini_request(s->m, at, METHOD_AUTH_USER_GRANT_ROLE, &give.base);
+	ASSERT(strcmp(w[0], "unrole") == 0);
+	return mini_request(s->m, at, METHOD_AUTH_USER_REVOKE_ROLE, &unrole.base);
+}
+
+static uint64_t ask_auth(struct story *s, size_t at, char **w)
+{
+	Etcdserverpb__AuthEnableRequest enable = ETCDSERVERPB__AUTH_ENABLE_REQUEST__INIT;
+	Etcdserverpb__AuthDisableRequest disable = ETCDSERVERPB__AUTH_DISABLE_REQUEST__INIT;
+	Etcdserverpb__AuthRoleAddRequest role = ETCDSERVERPB__AUTH_ROLE_ADD_REQUEST__INIT;
+	Etcdserverpb__AuthRoleDeleteRequest remove = ETCDSERVERPB__AUTH_ROLE_DELETE_REQUEST__INIT;
+	Etcdserverpb__AuthRoleGrantPermissionRequest permit = ETCDSERVERPB__AUTH_ROLE_GRANT_PERMISSION_REQUEST__INIT;
+	Etcdserverpb__AuthRoleRevokePermissionRequest forbid = ETCDSERVERPB__AUTH_ROLE_REVOKE_PERMISSION_REQUEST__INIT;
+	Authpb__Permission perm = AUTHPB__PERMISSION__INIT;
+
+	role.name = remove.role = permit.name = forbid.role = w[1];
+	if (strcmp(w[0], "enable") == 0)
+		return mini_request(s->m, at, METHOD_AUTH_ENABLE, &enable.base);
+	if (strcmp(w[0], "disable") == 0)
+		return mini_request(s->m, at, METHOD_AUTH_DISABLE, &disable.base);
+	if (strcmp(w[0], "role") == 0)
+		return mini_request(s->m, at, METHOD_AUTH_ROLE_ADD, &role.base);
+	if (strcmp(w[0], "delete") == 0)
+		return mini_request(s->m, at, METHOD_AUTH_ROLE_DELETE, &remove.base);
+	if (strcmp(w[0], "forbid") == 0) {
+		forbid.key = bin(w[2]);
+		forbid.range_end = bin(w[3]);
+		return mini_request(s->m, at, METHOD_AUTH_ROLE_REVOKE_PERMISSION, &forbid.base);
+	}
+	if (strcmp(w[0], "permit") != 0)
+		return ask_user(s, at, w);
+	perm.permtype = strcmp(w[2], "read") == 0 ? AUTHPB__PERMISSION__TYPE__READ : AUTHPB__PERMISSION__TYPE__WRITE;
+	perm.key = bin(w[3]);
+	perm.range_end = bin(w[4]);
+	permit.perm = &perm;
+	return mini_request(s->m, at, METHOD_AUTH_ROLE_GRANT_PERMISSION, &permit.base);
+}
+
 static uint64_t ask(struct story *s, size_t at, char **w, size_t n)
 {
 	Etcdserverpb__DeleteRangeRequest del = ETCDSERVERPB__DELETE_RANGE_REQUEST__INIT;
+
+	if (strcmp(w[0], "auth") == 0)
+		return ask_auth(s, at, w + 1);
 
 	if (strcmp(w[0], "put") == 0)
 		return mini_put(s->m, at, w[1], w[2], 0);
@@ -544,6 +607,10 @@ static bool other_command(struct story *s, char **w, size_t n)
 		tell_stats(s);
 	else if (strcmp(w[0], "grant") == 0)
 		tell(s, mini_grant(s->m, replica(s, w[1]), number(w[2]), number(w[3])));
+	else if (strcmp(w[0], "as") == 0)
+		mini_as(s->m, strcmp(w[1], "nobody") == 0 ? NULL : w[1]);
+	else if (strcmp(w[0], "auth") == 0)
+		tell(s, ask_auth(s, replica(s, "leader"), w + 1));
 	else if (strcmp(w[0], "revoke") == 0)
 		tell(s, mini_revoke(s->m, replica(s, w[1]), session(s, w[2])->id));
 	else

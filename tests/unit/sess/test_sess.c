@@ -406,16 +406,22 @@ static struct sess_out *arm(uint64_t tag)
 	return kit_next(SESS_CALL);
 }
 
-static void event(uint64_t watch, int64_t revision)
+static void event_of(uint64_t watch, Holdfast__V1__NodeChange change, int64_t revision)
 {
 	Holdfast__V1__SessionResponse m = HOLDFAST__V1__SESSION_RESPONSE__INIT;
 	Holdfast__V1__SessionEvent e = HOLDFAST__V1__SESSION_EVENT__INIT;
 	e.watch = watch;
+	e.change = change;
 	e.path = (char *)(uintptr_t)"/w";
 	e.revision = revision;
 	m.response_case = HOLDFAST__V1__SESSION_RESPONSE__RESPONSE_EVENT;
 	m.event = &e;
 	kit_tell(m);
+}
+
+static void event(uint64_t watch, int64_t revision)
+{
+	event_of(watch, HOLDFAST__V1__NODE_CHANGE__NODE_CHANGED, revision);
 }
 
 START_TEST(watch__fires_once)
@@ -439,6 +445,22 @@ START_TEST(watch__an_event_may_come_before_its_answer)
 	kit_value(call, "/w", "1", 50, 0);
 	kit_next(SESS_ANSWER);
 	ck_assert_int_eq(kit_next(SESS_FIRED)->revision, 60);
+}
+END_TEST
+
+START_TEST(watch__its_right_is_taken_away)
+{
+	struct sess_out *o, *call;
+	kit_value(arm(7), "/w", "1", 50, 0);
+	kit_next(SESS_ANSWER);
+	event_of(1, HOLDFAST__V1__NODE_CHANGE__NODE_DENIED, 50);
+	o = kit_next(SESS_FIRED);
+	ck_assert(o->tag == 7 && o->code == HF_DENIED);
+	call = arm(8); /* before its answer, at the same revision */
+	event_of(2, HOLDFAST__V1__NODE_CHANGE__NODE_DENIED, 50);
+	kit_value(call, "/w", "1", 50, 0);
+	ck_assert_int_eq(kit_next(SESS_ANSWER)->code, HF_OK);
+	ck_assert_int_eq(kit_next(SESS_FIRED)->code, HF_DENIED);
 }
 END_TEST
 
@@ -702,7 +724,7 @@ int main(void)
 	ADD(s, "cache", open_setup, cache__values_and_their_absence, cache__an_invalidation_drops_and_is_acknowledged,
 	    cache__an_answer_under_way_is_renounced, cache__a_new_term_empties_it, cache__any_reply_may_tell_the_term,
 	    cache__the_clock_is_read_after_the_value_was_loaded, cache__an_unheard_number_empties_it, cache__has_a_bound);
-	ADD(s, "watch", open_setup, watch__fires_once, watch__an_event_may_come_before_its_answer, watch__is_armed_again_and_sees_what_it_missed,
+	ADD(s, "watch", open_setup, watch__fires_once, watch__an_event_may_come_before_its_answer, watch__its_right_is_taken_away, watch__is_armed_again_and_sees_what_it_missed,
 	    watch__follows_a_value);
 	ADD(s, "hold", open_setup, hold__granted_and_given_up, hold__is_lost_with_the_session, hold__is_lost_when_it_is_broken,
 	    hold__what_was_not_waited_for_is_given_up_before_it_is_asked_again, hold__a_grant_in_jeopardy_is_told_when_it_is_safe);
