@@ -14,6 +14,14 @@
 #define BALLAST_FILE "ballast"
 #define SNAP_PREFIX "snap-"
 #define TMP_SUFFIX ".tmp"
+#define LOG_TMP_DIR LOG_DIR TMP_SUFFIX
+#define DAMAGED_DIR "damaged"
+#define DATA_FILE "data.mdb"
+#define RECORD_IDENTITY "identity"
+#define RECORD_BOOT "boot"
+#define RECORD_HARD "hard"
+#define RECORD_EXTENT "extent"
+#define RECORD_LOST "lost" /* while storage_state.lost is something */
 
 /* ---- files.c: directories, paths, errors of the system ---- */
 
@@ -112,10 +120,12 @@ struct storage {
 	struct storage_state state;
 	struct buf identity_bytes, config_bytes; /* what state points into */
 	struct env log;
+	struct snap_id damaged_snap; /* found while opening, and not used; zeros: none */
 
 	pthread_mutex_t log_mu; /* guards: */
 	struct extent extent;
 	struct storage_hard_state hard;
+	struct storage_lost lost;
 	uint64_t trim_to;
 	bool failed; /* an I/O error was seen: nothing is written any more */
 
@@ -135,6 +145,8 @@ typedef enum err (*log_body)(struct storage *st, MDB_txn *txn, void *arg, struct
 enum err log_transact(struct storage *st, log_body body, void *arg, struct errmsg *em);
 enum err extent_get(struct storage *st, MDB_txn *txn, struct extent *ret, struct errmsg *em);
 enum err hard_get(struct storage *st, MDB_txn *txn, struct storage_hard_state *ret, struct errmsg *em);
+enum err lost_get(struct storage *st, MDB_txn *txn, struct storage_lost *ret, struct errmsg *em);
+bool extent_reaches(const struct extent *x, struct storage_lost lost); /* as raft compares logs */
 enum err log_reset(struct storage *st, struct snap_id id, struct errmsg *em); /* drops every entry, goes on behind `id` */
 /* these take log_mu themselves */
 void log_fail(struct storage *st); /* nothing more is written */
@@ -145,8 +157,22 @@ enum err log_install(struct storage *st, struct snap_id id, bool keep_log, struc
 
 /* ret->payload is a view that dies with the transaction. Missing is ERR_CORRUPT: ask for what must be there. */
 enum err log_entry_get(struct storage *st, MDB_txn *txn, uint64_t index, struct storage_entry *ret, struct errmsg *em);
-/* Reads the whole log, and compares it with its extent; gives hard state and extent. */
-enum err log_scan(struct storage *st, struct storage_hard_state *ret_hard, struct extent *ret, struct errmsg *em);
+/* The records: hard state, extent, what is lost. */
+enum err log_records(struct storage *st, struct storage_hard_state *ret_hard, struct extent *ret, struct storage_lost *ret_lost, struct errmsg *em);
+/* Reads the whole log, and compares it with its extent. */
+enum err log_scan(struct storage *st, const struct extent *x, struct errmsg *em);
+
+/* ---- open.c ---- */
+
+enum err load_snapshot(struct storage *st, bool whole, struct errmsg *em); /* the newest one, into the state */
+/* Does the log go on where the snapshot ends? If not, a crash came between the two steps of an install. */
+enum err log_continues(struct storage *st, bool *ret, struct errmsg *em);
+
+/* ---- mend.c ---- */
+
+/* storage_open()'s second half, where damage is cut out: snapshot, hard state and extent, from what is whole. */
+enum err mend_load(struct storage *st, struct errmsg *em);
+enum err mend_clean(struct storage *st, struct errmsg *em); /* what a crash left of it, and what was kept of a damage that is over */
 
 /* ---- snap_list.c ---- */
 
@@ -157,6 +183,7 @@ enum err snap_list_clean(struct storage *st, struct errmsg *em); /* removes left
 void snap_publish(struct storage *st, struct snap_id id);
 struct snap *snap_acquire(struct storage *st); /* the newest one, for a reader; NULL: none */
 void snap_release(struct storage *st, struct snap *sn);
+void snap_list_drop_newest(struct storage *st); /* from the list, at open */
 void snap_list_free(struct storage *st);
 
 /* ---- snap_read.c ---- */

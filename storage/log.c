@@ -6,14 +6,13 @@
  *   (S2) extent.last_term is the term of extent.last, or of the snapshot where that is no entry.
  *   (S3) extent.first <= newest snapshot + 1, and extent.last >= newest snapshot: state plus log is everything.
  *        Between the renaming of a received snapshot and log_install() this is broken; storage_open() mends it.
+ *   (S4) the record of what is lost is there exactly while the log does not reach so far again.
  * The extent is a record of its own although the table tells the same: a tree that lost its last page must not pass for
  * a shorter log. */
 #include "internal.h"
 
 #include "base/mem.h"
 
-#define RECORD_HARD "hard"
-#define RECORD_EXTENT "extent"
 #define PAYLOAD_MAX (UINT64_C(1) << 30)
 
 /* A commit that trims drops at least so many entries, and twice what it appends, so that trimming catches up; but no
@@ -126,6 +125,36 @@ enum err hard_get(struct storage *st, MDB_txn *txn, struct storage_hard_state *r
 	return ERR_OK;
 }
 
+bool extent_reaches(const struct extent *x, struct storage_lost lost)
+{
+	return x->last_term > lost.term || (x->last_term == lost.term && x->last >= lost.index);
+}
+
+enum err lost_get(struct storage *st, MDB_txn *txn, struct storage_lost *ret, struct errmsg *em)
+{
+	uint64_t v[3] = { 0 };
+	enum err e = numbers_get(st, txn, RECORD_LOST, v, em);
+	if (!e)
+		*ret = (struct storage_lost){ .index = v[0], .term = v[1] };
+	return e;
+}
+
+/* (S4) */
+static enum err lost_settle(struct storage *st, MDB_txn *txn, const struct extent *x, struct errmsg *em)
+{
+	MDB_val key = { .mv_size = strlen(RECORD_LOST), .mv_data = (void *)(uintptr_t)RECORD_LOST };
+	if (!st->lost.index || !extent_reaches(x, st->lost))
+		return ERR_OK;
+	return env_err(&st->log, mdb_del(txn, st->log.records, &key, NULL), "forget what was lost", em);
+}
+
+static void extent_set(struct storage *st, const struct extent *x)
+{
+	st->extent = *x;
+	if (st->lost.index && extent_reaches(x, st->lost))
+		st->lost = (struct storage_lost){ 0 };
+}
+
 /* ---- the parts of a commit, in their order ---- */
 
 static enum err entry_delete(struct storage *st, MDB_txn *txn, uint64_t index, struct errmsg *em)
@@ -213,7 +242,7 @@ static enum err commit_body(struct storage *st, MDB_txn *txn, void *arg, struct 
 		e = trim(st, txn, job, em);
 	if (!e && memcmp(&job->next, &st->extent, sizeof job->next) != 0)
 		e = extent_put(st, txn, &job->next, em);
-	return e;
+	return e ? e : lost_settle(st, txn, &job->next, em);
 }
 
 static bool trim_pending(const struct storage *st, uint64_t trim_to)
@@ -235,7 +264,7 @@ static enum err commit_locked(struct storage *st, const struct storage_batch *b,
 	enum err e = log_transact(st, commit_body, &job, em);
 	if (e)
 		return e;
-	st->extent = job.next;
+	extent_set(st, &job.next);
 	st->trim_to = job.trim_to;
 	if (b->hard)
 		st->hard = *b->hard;
@@ -264,7 +293,9 @@ static enum err reset_body(struct storage *st, MDB_txn *txn, void *arg, struct e
 {
 	const struct extent *x = arg;
 	enum err e = env_err(&st->log, mdb_drop(txn, st->log.table, 0), "drop the log", em);
-	return e ? e : extent_put(st, txn, x, em);
+	if (!e)
+		e = extent_put(st, txn, x, em);
+	return e ? e : lost_settle(st, txn, x, em);
 }
 
 enum err log_reset(struct storage *st, struct snap_id id, struct errmsg *em)
@@ -272,7 +303,7 @@ enum err log_reset(struct storage *st, struct snap_id id, struct errmsg *em)
 	struct extent x = { .first = id.index + 1, .last = id.index, .last_term = id.term };
 	enum err e = log_transact(st, reset_body, &x, em);
 	if (!e)
-		st->extent = x;
+		extent_set(st, &x);
 	return e;
 }
 

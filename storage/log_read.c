@@ -186,20 +186,28 @@ static enum err scan_entries(struct walk *w, const struct extent *x, struct errm
 	return env_err(&w->st->log, rc, "read the log", em);
 }
 
-enum err log_scan(struct storage *st, struct storage_hard_state *ret_hard, struct extent *ret, struct errmsg *em)
+enum err log_records(struct storage *st, struct storage_hard_state *ret_hard, struct extent *ret, struct storage_lost *ret_lost, struct errmsg *em)
+{
+	MDB_txn *txn;
+	enum err e = env_begin(&st->log, false, &txn, em);
+	if (e)
+		return e;
+	e = extent_get(st, txn, ret, em);
+	if (!e)
+		e = hard_get(st, txn, ret_hard, em);
+	if (!e)
+		e = lost_get(st, txn, ret_lost, em);
+	mdb_txn_abort(txn);
+	return e;
+}
+
+enum err log_scan(struct storage *st, const struct extent *x, struct errmsg *em)
 {
 	struct walk w;
-	struct extent x;
 	enum err e = walk_begin(&w, st, em);
 	if (e)
 		return e;
-	e = extent_get(st, w.txn, &x, em);
-	if (!e)
-		e = hard_get(st, w.txn, ret_hard, em);
-	if (!e)
-		e = scan_entries(&w, &x, em);
+	e = scan_entries(&w, x, em);
 	walk_end(&w);
-	if (!e)
-		*ret = x;
 	return e;
 }

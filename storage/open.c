@@ -11,9 +11,6 @@
 
 #include "base/mem.h"
 
-#define RECORD_IDENTITY "identity"
-#define RECORD_BOOT "boot"
-
 bool storage_exists(const char *dir)
 {
 	struct stat sb;
@@ -138,20 +135,28 @@ static enum err boot_step(struct storage *st, struct errmsg *em)
 
 /* ---- log and snapshot, put together ---- */
 
-static enum err load_snapshot(struct storage *st, struct errmsg *em)
+enum err load_snapshot(struct storage *st, bool whole, struct errmsg *em)
 {
 	struct snap_id id = snap_newest(st);
 	if (id.index == 0)
 		return ERR_OK;
 	char *path = snap_path(st, id, "");
-	enum err e = snap_verify(st, path, id, /*whole=*/false, &st->state.snapshot, &st->config_bytes, em);
+	enum err e = snap_verify(st, path, id, whole, &st->state.snapshot, &st->config_bytes, em);
 	free(path);
 	st->state.has_snapshot = !e;
 	return e;
 }
 
-/* Does the log go on where the snapshot ends? If not, a crash came between the two steps of an install. */
-static enum err log_continues(struct storage *st, bool *ret, struct errmsg *em)
+/* Whatever is damaged stays as it is, and is refused. */
+static enum err strict_load(struct storage *st, struct errmsg *em)
+{
+	enum err e = load_snapshot(st, /*whole=*/false, em);
+	if (!e)
+		e = log_records(st, &st->hard, &st->extent, &st->lost, em);
+	return e ? e : log_scan(st, &st->extent, em);
+}
+
+enum err log_continues(struct storage *st, bool *ret, struct errmsg *em)
 {
 	struct snap_id id = { st->state.snapshot.index, st->state.snapshot.term };
 	const struct extent *x = &st->extent;
@@ -184,6 +189,7 @@ static void state_fill(struct storage *st)
 {
 	struct storage_state *s = &st->state;
 	s->hard = st->hard;
+	s->lost = st->lost;
 	if (s->hard.commit < s->snapshot.index)
 		s->hard.commit = s->snapshot.index; /* what is in a snapshot is committed */
 	s->first_index = st->extent.first;
@@ -238,9 +244,7 @@ static enum err open_locked(struct storage *st, const struct storage_options *op
 	if (!e)
 		e = identify(st, opts, em);
 	if (!e)
-		e = load_snapshot(st, em);
-	if (!e)
-		e = log_scan(st, &st->hard, &st->extent, em);
+		e = opts->mend ? with_ballast(st, mend_load, em) : strict_load(st, em);
 	if (!e)
 		e = sync_names(st, em);
 	if (!e)
@@ -249,7 +253,7 @@ static enum err open_locked(struct storage *st, const struct storage_options *op
 		e = with_ballast(st, boot_step, em);
 	if (!e)
 		e = snap_list_clean(st, em);
-	return e;
+	return e ? e : mend_clean(st, em);
 }
 
 static struct storage *storage_new(const struct storage_options *opts)

@@ -183,6 +183,15 @@ void snap_publish(struct storage *st, struct snap_id id)
 	(void)remove_unlisted(st, &gone, &ignored);
 }
 
+void snap_list_drop_newest(struct storage *st)
+{
+	struct snap *sn = snap_of(st->snaps.prev);
+	ASSERT(!list_empty(&st->snaps));
+	ASSERT(sn->readers == 0);
+	list_remove(&sn->link);
+	free(sn);
+}
+
 void snap_list_free(struct storage *st)
 {
 	for (struct list *it; (it = list_pop_front(&st->snaps)) != NULL;) {

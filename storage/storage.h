@@ -5,8 +5,11 @@
  *   log/                 one LMDB environment: identity, hard state, log entries
  *   snap-<index>-<term>/ one LMDB environment a whole snapshot; with `.tmp` behind it, one still being written
  *   ballast              space kept back, so that a full disk can still be put in order
+ *   damaged/             the log and the snapshot as a damage was found in them, until what was lost is there again
  * Nobody else may touch what is inside. Every record carries a CRC-32C that is checked whenever the record is read,
- * every environment a format version. What is damaged is never skipped and never served: ERR_CORRUPT.
+ * every environment a format version. What is damaged is never skipped and never served: ERR_CORRUPT. At an open that
+ * may mend, damage of entries and snapshots (not of identity, term and vote) is cut out instead, with all that followed
+ * it, and storage_state.lost says until where the log had reached.
  *
  * Errors, everywhere, beside those a call names; `em` (never NULL) then says what happened and what to do:
  *   ERR_DISK_FULL   no space, on the disk or in the map. Nothing of the call is durable, everything before it is, reads
@@ -61,6 +64,7 @@ struct storage_options {
 	uint64_t snapshot_map_bytes; /* the same for a snapshot; 0: the default */
 	uint64_t ballast_bytes;      /* 0: the default */
 	bool no_ballast;
+	bool mend; /* cut damage out rather than refuse it: for who can fetch what is lost from elsewhere, and heeds storage_state.lost */
 };
 
 struct storage_hard_state {
@@ -77,6 +81,12 @@ struct storage_snapshot_meta {
 	struct slice config;  /* opaque: membership and whatever else is needed before the chunks */
 };
 
+/* The last entry that the log once held durably, and has not now: {0,0}: nothing is lost. Whoever promised entries must not act on a log that is shorter:
+ * it stands here, over restarts, until the log ends with an entry of a later term, or of this one at this index or above. */
+struct storage_lost {
+	uint64_t index, term;
+};
+
 /* What was found, and is as it was when the storage was opened. */
 struct storage_state {
 	struct storage_identity identity;
@@ -91,6 +101,8 @@ struct storage_state {
 	struct storage_snapshot_meta snapshot; /* zeros without one */
 	uint64_t ballast_bytes;                /* what is really kept back */
 	bool ballast_short;                    /* less than was asked for: warn the operator */
+	struct storage_lost lost;
+	struct errmsg damage;                  /* what this open has cut out, for people; empty: nothing was damaged */
 };
 
 /* Is there a replica's data in `dir`? Takes no lock and proves nothing about its health. */
@@ -99,8 +111,8 @@ bool storage_exists(const char *dir);
  * freed. ERR_NOT_FOUND: nobody's. ERR_BUSY and the rest as storage_open. */
 enum err storage_identify(const char *dir, struct storage_identity *ret, struct buf *ret_bytes, struct errmsg *em);
 
-/* Opens the data directory, makes it when there is none, and checks the whole log: every CRC, and no gap. Removes
- * what a crash left half done. A full disk does not prevent it as long as the ballast is there to be used up.
+/* Opens the data directory, makes it when there is none, and checks the whole log: every CRC, and no gap (and, where it
+ * may mend, the newest snapshot: every chunk). Removes what a crash left half done. A full disk does not prevent it as long as the ballast is there to be used up.
  *  ret        storage_close() it
  *  ERR_BUSY           another process (or this one) has it open
  *  ERR_WRONG_CELL, ERR_WRONG_MEMBER   it belongs to another one; nothing was changed

@@ -389,6 +389,168 @@ START_TEST(damage__of_any_byte_never_yields_wrong_data)
 }
 END_TEST
 
+/* ---- cut out, for who can fetch it from elsewhere ---- */
+
+static struct storage *open_mend(const char *dir)
+{
+	struct storage_options opts = options_of(dir);
+	opts.mend = true;
+	return open_with(&opts);
+}
+
+static void flip_entry(const char *dir, uint64_t index, size_t len)
+{
+	struct buf payload = payload_of(index, 1, len);
+	char *file = data_file(dir, "log");
+	ck_assert_uint_gt(flip_in_file(file, buf_view(&payload)), 0);
+	buf_free(&payload);
+	free(file);
+}
+
+static void check_lost(struct storage *st, uint64_t index, uint64_t term)
+{
+	ck_assert_uint_eq(storage_state(st)->lost.index, index);
+	ck_assert_uint_eq(storage_state(st)->lost.term, term);
+}
+
+START_TEST(mend__keeps_the_log_before_the_damage_and_says_what_is_lost)
+{
+	char *dir = test_dir(__func__);
+	struct storage *st = open_ok(dir);
+	struct storage_hard_state hard = { .term = 3, .voted_for = 8, .commit = 90 };
+	append(st, 1, 100, 1, 300);
+	ck_ok(storage_commit(st, &(struct storage_batch){ .hard = &hard }, em));
+	uint64_t boot = storage_state(st)->boot;
+	storage_close(st);
+	flip_entry(dir, 60, 300);
+	flip_entry(dir, 80, 300);
+	expect_damaged(dir, "log entry 60 does not match"); /* who may not mend leaves it as it is */
+	st = open_mend(dir);
+	check_log(st, 1, 59, 1);
+	check_entries(st, 1, 59, 1, 300);
+	check_lost(st, 100, 1);
+	ck_assert_uint_eq(storage_state(st)->hard.term, 3);
+	ck_assert_uint_eq(storage_state(st)->hard.voted_for, 8);
+	ck_assert_uint_eq(storage_state(st)->boot, boot + 1);
+	ck_assert_ptr_nonnull(strstr(storage_state(st)->damage.text, "from 1 to 59 are whole"));
+	ck_assert_uint_eq(count_names(dir, "damaged", NULL), 1);
+	append(st, 60, 99, 1, 300);
+	storage_close(st);
+	/* not yet so far again: over any number of starts */
+	st = open_mend(dir);
+	check_lost(st, 100, 1);
+	ck_assert_str_eq(storage_state(st)->damage.text, "");
+	append(st, 100, 100, 1, 300);
+	storage_close(st);
+	st = open_mend(dir);
+	check_lost(st, 0, 0);
+	check_entries(st, 1, 100, 1, 300);
+	ck_assert_uint_eq(count_names(dir, "damaged", NULL), 0);
+	storage_close(st);
+	free(dir);
+}
+END_TEST
+
+START_TEST(mend__a_later_term_ends_the_loss)
+{
+	char *dir = test_dir(__func__);
+	struct storage *st = open_ok(dir);
+	append(st, 1, 100, 1, 50);
+	storage_close(st);
+	flip_entry(dir, 60, 50);
+	st = open_mend(dir);
+	check_lost(st, 100, 1);
+	append(st, 60, 61, 2, 50);
+	storage_close(st);
+	st = open_mend(dir);
+	check_lost(st, 0, 0);
+	check_log(st, 1, 61, 2);
+	storage_close(st);
+	free(dir);
+}
+END_TEST
+
+START_TEST(mend__what_a_snapshot_stands_for_is_not_lost)
+{
+	char *dir = test_dir(__func__);
+	struct storage *st = open_ok(dir);
+	append(st, 1, 100, 1, 50);
+	make_snapshot(st, 50, 1, 2, 10);
+	storage_close(st);
+	flip_entry(dir, 20, 50);
+	flip_entry(dir, 40, 50);
+	st = open_mend(dir);
+	check_log(st, 41, 100, 1);
+	check_entries(st, 41, 100, 1, 50);
+	check_lost(st, 0, 0);
+	check_snapshot(st, 50, 1, 2, 10);
+	ck_assert_uint_eq(count_names(dir, "damaged", NULL), 0);
+	storage_close(st);
+	free(dir);
+}
+END_TEST
+
+/* The whole log is there: the state can be made of it. When it is not, all of it has to be fetched. */
+START_TEST(mend__a_damaged_snapshot_is_left_out)
+{
+	bool trimmed = _i != 0;
+	char name[64];
+	snprintf(name, sizeof name, "%s-%d", __func__, _i);
+	char *dir = test_dir(name);
+	struct storage *st = open_ok(dir);
+	append(st, 1, 100, 1, 50);
+	make_snapshot(st, 50, 1, 20, 1000);
+	if (trimmed)
+		ck_ok(storage_commit(st, &(struct storage_batch){ .trim_to = 40 }, em));
+	storage_close(st);
+	char *snap = snapshot_dir(dir, 50, 1), *file = path_under(snap, "data.mdb");
+	struct buf payload = payload_of(50 + 7, 1, 1000);
+	ck_assert_uint_eq(flip_in_file(file, buf_view(&payload)), 1);
+	st = open_mend(dir);
+	ck_assert(!storage_state(st)->has_snapshot);
+	ck_assert_ptr_nonnull(strstr(storage_state(st)->damage.text, "the snapshot of index 50"));
+	check_log(st, 1, trimmed ? 0 : 100, trimmed ? 0 : 1);
+	check_lost(st, trimmed ? 100 : 0, trimmed ? 1 : 0);
+	ck_assert_uint_eq(count_names(dir, "snap-", NULL), 0);
+	if (trimmed) {
+		install_snapshot(st, 100, 1, 2, 10, true);
+		storage_close(st);
+		st = open_mend(dir);
+		check_lost(st, 0, 0);
+		check_snapshot(st, 100, 1, 2, 10);
+	}
+	storage_close(st);
+	buf_free(&payload);
+	free(file);
+	free(snap);
+	free(dir);
+}
+END_TEST
+
+START_TEST(mend__never_without_term_and_vote)
+{
+	char *dir = test_dir(__func__);
+	struct storage *st = open_ok(dir);
+	struct storage_options opts = options_of(dir);
+	struct storage_hard_state hard = { .term = 3, .voted_for = 1 };
+	ck_ok(storage_commit(st, &(struct storage_batch){ .hard = &hard }, em));
+	append(st, 1, 10, 3, 50);
+	storage_close(st);
+	struct raw raw = raw_open(dir);
+	MDB_val key = { strlen("hard"), (void *)(uintptr_t)"hard" }, value;
+	ck_assert_int_eq(mdb_get(raw.txn, raw.records, &key, &value), 0);
+	struct buf copy = buf_copy_of(slice_of(value.mv_data, value.mv_size));
+	copy.ptr[6] ^= 1;
+	value.mv_data = copy.ptr;
+	ck_assert_int_eq(mdb_put(raw.txn, raw.records, &key, &value, 0), 0);
+	raw_close(&raw);
+	opts.mend = true;
+	ck_fails(storage_open(&opts, &st, em), ERR_CORRUPT, "remove this member from the cell");
+	buf_free(&copy);
+	free(dir);
+}
+END_TEST
+
 TCase *case_damage(void)
 {
 	TCase *tc = tcase_create("damage");
@@ -404,5 +566,10 @@ TCase *case_damage(void)
 	tcase_add_test(tc, damage__of_a_snapshot_is_told_by_its_reader);
 	tcase_add_test(tc, damage__before_the_finish_prevents_it);
 	tcase_add_test(tc, damage__of_any_byte_never_yields_wrong_data);
+	tcase_add_test(tc, mend__keeps_the_log_before_the_damage_and_says_what_is_lost);
+	tcase_add_test(tc, mend__a_later_term_ends_the_loss);
+	tcase_add_test(tc, mend__what_a_snapshot_stands_for_is_not_lost);
+	tcase_add_loop_test(tc, mend__a_damaged_snapshot_is_left_out, 0, 2);
+	tcase_add_test(tc, mend__never_without_term_and_vote);
 	return tc;
 }
