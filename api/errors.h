@@ -170,6 +170,8 @@ enum status_code {
 	X(ERR_TOO_MANY_WATCHES, STATUS_RESOURCE_EXHAUSTED, "holdfast: too many watches")                               \
 	X(ERR_SLOW_READER, STATUS_RESOURCE_EXHAUSTED,                                                                  \
 	  "holdfast: the client does not read what it is sent")                                                        \
+	X(ERR_RECOVERING, STATUS_UNAVAILABLE,                                                                          \
+	  "holdfast: this replica's disk was damaged, it recovers from its peers: ask another")                        \
 	X(ERR_BAD_PATH, STATUS_INVALID_ARGUMENT, "holdfast: malformed path")                                           \
 	X(ERR_PATH_TOO_DEEP, STATUS_INVALID_ARGUMENT, "holdfast: the path is too deep or too long")                    \
 	X(ERR_VALUE_TOO_LARGE, STATUS_INVALID_ARGUMENT, "holdfast: the value is larger than 64 KiB")                   \

@@ -117,6 +117,7 @@ static void write_node(struct buf *out, struct node *n)
 	struct core_status s;
 	node_status(n, &s);
 	metric_gauge(out, "holdfast_serving", "1 when this replica knows a leader and has caught up.", s.serving);
+	metric_gauge(out, "holdfast_recovering", "1 while this replica fetches from its peers what a damaged disk has lost: it neither votes nor serves.", s.recovering);
 	metric_gauge(out, "holdfast_is_leader", "1 when this replica leads its cell.", s.role == RAFT_LEADER);
 	metric_gauge(out, "holdfast_has_leader", "1 when this replica knows a leader.", s.leader != 0);
 	metric_gauge(out, "holdfast_raft_term", "The term that this replica is in.", s.term);

@@ -57,6 +57,8 @@ static const char *why_unhealthy(const h2o_req_t *req, const struct node_health 
 		return "ALARM CORRUPT";
 	if (h->no_space && !asks(req, "exclude", "NOSPACE"))
 		return "ALARM NOSPACE";
+	if (h->recovering)
+		return "recovering from a damaged disk";
 	if (!serializable && !h->leader_id)
 		return "RAFT NO LEADER";
 	return serializable || h->serving ? NULL : "not caught up yet";
@@ -95,6 +97,8 @@ static const char *check_linearizable_read(const struct node_health *h)
 
 static const char *check_data_corruption(const struct node_health *h)
 {
+	if (h->recovering)
+		return "the disk was damaged, recovering from the peers";
 	return h->corrupt ? "alarm activated: CORRUPT" : NULL;
 }
 

@@ -101,7 +101,9 @@ static void new_raft(struct core *c, const struct raft_boot *boot)
 	if (with_members.hard.commit > boot->last.index)
 		with_members.hard.commit = boot->last.index;
 	c->raft = raft_new(&rc, &with_members, c->now);
-	c->boot_commit = raft_commit_index(c->raft);
+	/* What was known to be committed may be among what a damaged disk has lost. */
+	c->boot_commit = boot->lost.index ? boot->hard.commit : raft_commit_index(c->raft);
+	c->recovering = raft_lost(c->raft).index != 0;
 }
 
 struct core *core_new(const struct core_config *config, struct state *state, const struct raft_boot *boot, time_ms now)
@@ -264,6 +266,7 @@ static void tick(struct core *c)
 	compare_tick(c);
 	if (c->leader)
 		c->led_at = core_clock(c);
+	recover_tick(c);
 	members_ask_tick(c);
 	snapshot_receive_tick(c);
 	if (c->role == RAFT_LEADER)
@@ -404,6 +407,7 @@ void core_take(struct core *c, struct core_update *u)
 	read_flush(c);
 	take_ready(c);
 	role_sync(c);
+	recover_sync(c);
 	apply_some(c);
 	alarms_look(c);
 	role_sync(c); /* the entry of our own term may have been among them */
@@ -512,7 +516,9 @@ void core_status(const struct core *c, struct core_status *ret)
 	ret->no_space = alarms_no_space(c);
 	ret->corrupt = alarms_cell_is_corrupt(c) || c->fatal == CORE_FATAL_DIFFERS;
 	ret->alarms = c->state.alarms.len;
-	ret->serving = ret->leader != 0 && ret->applied >= c->boot_commit && c->state.restored == 0;
+	ret->recovering = c->recovering;
+	ret->lost = raft_lost(c->raft).index;
+	ret->serving = !c->recovering && ret->leader != 0 && ret->applied >= c->boot_commit && c->state.restored == 0;
 }
 
 void core_set_trace(struct core *c, core_trace_fn fn, void *ctx)

@@ -194,6 +194,7 @@ enum core_fatal {
 	CORE_FATAL_CELL,      /* the peers belong to another cell */
 	CORE_FATAL_CORRUPT,   /* state or log cannot be trusted */
 	CORE_FATAL_DIFFERS,   /* the state differs from that of a quorum */
+	CORE_FATAL_LOST,      /* the disk was damaged, and no other member has what it lost */
 };
 
 struct core_update {
@@ -256,13 +257,15 @@ struct core_status {
 	bool quota_high;         /* at four fifths of it */
 	bool no_space, corrupt;  /* no_space: what grows is refused, for whatever reason; corrupt: that alarm is up against this member or the cell */
 	uint64_t alarms;         /* that are up */
+	bool recovering; /* the disk was damaged: neither votes nor serves until the log is as it was (raft/recover.c) */
+	raft_index lost; /* then: it has to reach so far again */
 	bool serving; /* knows a leader and has applied what was committed at start */
 };
 void core_status(const struct core *c, struct core_status *ret);
 /* Every grant this replica has told its callers is also a trace; tests and the log read them. */
 enum core_trace_kind { TRACE_LEADER, TRACE_STEP_DOWN, TRACE_GRANT, TRACE_HOLD_END /* token, ms, enum hold_end; by who leads */, TRACE_LEASE_END, TRACE_SNAPSHOT, TRACE_INSTALL, TRACE_REFUSED, TRACE_MEMBERS,
 		       TRACE_ALARM /* type, member, 1: raised */, TRACE_QUOTA /* bytes, quota, 1: near */,
-		       TRACE_DIFFERS /* member (0: the cell), index, 1: not decided yet */ };
+		       TRACE_DIFFERS /* member (0: the cell), index, 1: not decided yet */, TRACE_RECOVERED /* index, term */ };
 enum hold_end { HOLD_UNLOCKED, HOLD_EXPIRED, HOLD_REVOKED, HOLD_BROKEN, HOLD_DELETED, HOLD_ABANDONED, HOLD_ENDS };
 struct core_trace {
 	enum core_trace_kind kind;

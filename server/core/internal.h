@@ -386,6 +386,7 @@ struct core {
 	member_id leader;
 	raft_term promoted; /* the term in which this replica serves as leader; 0: it does not */
 	raft_index boot_commit;
+	bool recovering;         /* recover.c; as of the last look */
 	bool was_ready;
 	enum core_fatal fatal;
 	bool disk_low;
@@ -485,6 +486,10 @@ void calls_check(const struct core *c);
 /* request.c */
 void request_step(struct core *c, const struct core_request *r);
 bool core_is_learner(const struct core *c);
+
+/* recover.c */
+void recover_tick(struct core *c);
+void recover_sync(struct core *c);
 void answer_now(struct core *c, uint64_t tag, enum err e, struct buf *reply);
 int64_t request_min_ttl_s(const struct core *c);
 

@@ -260,6 +260,8 @@ void request_step(struct core *c, const struct core_request *r)
 		answer_now(c, r->tag, ERR_REQUEST_TOO_LARGE, NULL);
 	else if (!is_once_well_formed(r))
 		answer_now(c, r->tag, ERR_BAD_METADATA, NULL);
+	else if (c->recovering && r->method != METHOD_MAINTENANCE_STATUS)
+		answer_now(c, r->tag, ERR_RECOVERING, NULL);
 	else if (core_is_learner(c) && !is_for_learners(r))
 		answer_now(c, r->tag, ERR_LEARNER_UNSUPPORTED, NULL);
 	else if (identity_refuses(c, r) || (!r->ask && status_answer(c, r)))

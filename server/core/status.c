@@ -22,6 +22,8 @@ static void write_errors(struct core *c, struct buf *out)
 		buf_printf(&text, "alarm:%s ", alarm_name(a->type));
 		pbw_bytes_always(out, 8, buf_view(&text));
 	}
+	if (c->recovering)
+		pbw_bytes_always(out, 8, slice_of_str("holdfast: the disk was damaged, recovering from the peers"));
 	if (c->disk_low)
 		pbw_bytes_always(out, 8, slice_of_str("holdfast: disk space is low"));
 	buf_free(&text);

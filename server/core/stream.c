@@ -261,8 +261,8 @@ void streams_step(struct core *c, const struct core_event *e)
 	uint64_t tag = e->stream.tag;
 	bool wait;
 
-	if (core_is_learner(c) && e->kind == EVENT_STREAM_OPEN) {
-		end_stream(c, tag, ERR_LEARNER_UNSUPPORTED);
+	if (e->kind == EVENT_STREAM_OPEN && (c->recovering || core_is_learner(c))) {
+		end_stream(c, tag, c->recovering ? ERR_RECOVERING : ERR_LEARNER_UNSUPPORTED);
 		return;
 	}
 	if (e->kind == EVENT_STREAM_OPEN)

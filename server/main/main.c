@@ -172,7 +172,7 @@ static enum err open_storage(struct server *s, struct errmsg *em)
 {
 	const struct options *o = &s->options;
 	bool exists = storage_exists(o->data_dir);
-	struct storage_options so = { .dir = o->data_dir };
+	struct storage_options so = { .dir = o->data_dir, .mend = true };
 	enum err e = ERR_OK;
 	if (!exists && o->existing)
 		e = cell_join(&s->cell, o, s->transport.peer, em);

@@ -65,6 +65,7 @@ enum err node_load(struct node *n, struct errmsg *em)
 		.snapshot = { s->snapshot.index, s->snapshot.term },
 		.last = { s->last_index, s->last_term },
 		.first = s->first_index,
+		.lost = { s->lost.index, s->lost.term },
 	};
 	struct raft_entry **tail = NULL;
 	struct state state;
@@ -76,9 +77,9 @@ enum err node_load(struct node *n, struct errmsg *em)
 	if (e)
 		return e;
 	/* A replica may learn that an index is committed before its own disk has it. */
-	if (boot.hard.commit > boot.last.index)
-		boot.hard.commit = boot.last.index;
-	raft_index from = boot.hard.commit > boot.snapshot.index ? boot.hard.commit : boot.snapshot.index;
+	raft_index from = boot.hard.commit < boot.last.index ? boot.hard.commit : boot.last.index;
+	if (from < boot.snapshot.index)
+		from = boot.snapshot.index;
 	e = load_tail(n, from + 1, boot.last.index, &tail, &boot.tail_len, em);
 	if (e) {
 		state_deinit(&state);
@@ -92,6 +93,11 @@ enum err node_load(struct node *n, struct errmsg *em)
 	for (size_t i = 0; i < boot.tail_len; i++)
 		raft_entry_unref(tail[i]);
 	free(tail);
+	if (s->damage.text[0])
+		log_error("stored data is damaged, the damage is cut out", LOG_STR("found", s->damage.text));
+	if (s->lost.index)
+		log_warn("entries that were acknowledged are lost: until they are fetched again from the peers this replica neither votes nor serves",
+			 LOG_U64("from", s->last_index + 1), LOG_U64("to", s->lost.index), LOG_U64("term", s->lost.term));
 	log_info("loaded", LOG_U64("snapshot_index", boot.snapshot.index), LOG_U64("last_index", boot.last.index),
 		 LOG_U64("commit", boot.hard.commit), LOG_U64("term", boot.hard.term), LOG_U64("boot", s->boot));
 	return ERR_OK;

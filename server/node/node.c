@@ -114,6 +114,9 @@ static const char *fatal_reason(enum core_fatal f)
 	case CORE_FATAL_DIFFERS:
 		return "this replica's state differs from that of a quorum: remove the member from the cell, give it an empty data directory and add it anew, then "
 		       "disarm its CORRUPT alarm";
+	case CORE_FATAL_LOST:
+		return "this replica's disk was damaged, and the cell has no other voter to get the lost part of the log from: restore the cell from a backup (holdfastd "
+		       "snapshot restore); what could not be read is kept in the data directory, under 'damaged'";
 	case CORE_OK:
 		break;
 	}
@@ -549,7 +552,7 @@ void node_health(struct node *n, struct node_health *ret)
 	struct core_status s;
 	node_status(n, &s);
 	*ret = (struct node_health){ .serving = s.serving, .leader = s.role == RAFT_LEADER, .leader_id = s.leader, .term = s.term,
-				     .applied = s.applied, .revision = (uint64_t)s.revision, .no_space = s.no_space, .corrupt = s.corrupt, .store_bytes = s.store_bytes, .keys = s.keys, .learner = s.learner,
+				     .applied = s.applied, .revision = (uint64_t)s.revision, .no_space = s.no_space, .corrupt = s.corrupt, .recovering = s.recovering, .store_bytes = s.store_bytes, .keys = s.keys, .learner = s.learner,
 				     .silence_ms = node_silence_ms(n) };
 }
 

@@ -62,6 +62,7 @@ struct node_health {
 	bool leader;
 	uint64_t store_bytes, keys;
 	bool no_space, corrupt; /* alarms */
+	bool recovering;        /* from a damaged disk */
 	bool learner;
 	uint64_t leader_id, term, applied, revision;
 	uint64_t silence_ms;    /* since the core's thread last had a turn: it takes one at least each 50 ms */

@@ -55,6 +55,9 @@ void node_trace(void *ctx, const struct core_trace *t)
 	case TRACE_QUOTA:
 		log_quota(t);
 		break;
+	case TRACE_RECOVERED:
+		log_info("recovered from the damaged disk: the log is as it was, this replica votes and serves again", LOG_U64("last_index", t->a), LOG_U64("term", t->b));
+		break;
 	case TRACE_DIFFERS:
 		log_differs(t);
 		break;

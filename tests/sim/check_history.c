@@ -37,6 +37,7 @@ static bool surely_without_effect(enum err e)
 	case ERR_TOO_MANY_REQUESTS:
 	case ERR_NO_LEADER:
 	case ERR_NO_SPACE:
+	case ERR_RECOVERING:
 	case ERR_OVERLOADED:
 	case ERR_LEASE_NOT_FOUND:
 	case ERR_LOCK_HELD:

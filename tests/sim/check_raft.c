@@ -66,7 +66,11 @@ static bool has_durably(const struct replica *r, raft_index index, raft_term ter
 	raft_index snapshot = r->wiped ? r->lost_snapshot : r->disk.snapshot ? r->disk.snapshot->id.index : 0;
 	const struct raft_entry *e = dlog_at(r->wiped ? &r->lost : &r->disk.log, index);
 
-	return e ? e->term == term : snapshot >= index;
+	if (e ? e->term == term : snapshot >= index)
+		return true;
+	/* Damaged since: it was there when it was acknowledged. */
+	e = dlog_at(&r->disk.had, index);
+	return e ? e->term == term : r->disk.had_snapshot >= index;
 }
 
 static const struct replica *replica_with(const struct world *w, member_id id)

@@ -75,6 +75,63 @@ struct entry_id disk_last(const struct disk *d)
 	return d->snapshot ? d->snapshot->id : (struct entry_id){ 0 };
 }
 
+/* ---- damage, as storage/mend.c has it ---- */
+
+static bool reaches(struct entry_id last, struct entry_id other)
+{
+	return last.term > other.term || (last.term == other.term && last.index >= other.index);
+}
+
+static void settle_lost(struct disk *d)
+{
+	if (d->lost.index == 0 || !reaches(disk_last(d), d->lost))
+		return;
+	d->lost = (struct entry_id){ 0 };
+	dlog_clear(&d->had, 1);
+	d->had_snapshot = 0;
+}
+
+static void note_had(struct disk *d)
+{
+	dlog_clear(&d->had, d->log.first);
+	for (size_t i = 0; i < d->log.len; i++)
+		dlog_append(&d->had, d->log.at[i]);
+	d->had_snapshot = d->snapshot ? d->snapshot->id.index : 0;
+}
+
+bool disk_damage(struct replica *r, bool snapshot)
+{
+	struct world *w = r->w;
+	struct disk *d = &r->disk;
+	struct entry_id reached = disk_last(d);
+	raft_index at;
+
+	if (snapshot ? !d->snapshot : d->log.len == 0)
+		return false;
+	note_had(d);
+	if (snapshot) {
+		snapshot_file_unref(d->snapshot);
+		d->snapshot = NULL;
+		if (d->log.first > 1)
+			dlog_clear(&d->log, 1);
+		TRACE(w, "%s: its snapshot is damaged", r->name);
+	} else {
+		at = d->log.first + rng_below(&w->fault_rng, d->log.len);
+		TRACE(w, "%s: entry %llu is damaged", r->name, (unsigned long long)at);
+		if (d->snapshot && at <= d->snapshot->id.index)
+			dlog_trim(&d->log, at);
+		else
+			dlog_cut(&d->log, at);
+	}
+	w->totals.damages++;
+	if (!reaches(disk_last(d), reached)) {
+		d->lost = reached;
+		w->totals.losses++;
+	}
+	settle_lost(d);
+	return true;
+}
+
 /* ---- the thread ---- */
 
 void disk_item_free(struct disk_item *item)
@@ -120,6 +177,7 @@ static void apply_write(struct replica *r, const struct core_write *wr)
 	CHECK(w, "storage", wr->trim_to <= snapshot_index(d), "%s: trimmed to %llu, above its snapshot", r->name, (unsigned long long)wr->trim_to);
 	if (wr->trim_to)
 		dlog_trim(&d->log, wr->trim_to);
+	settle_lost(d);
 }
 
 static enum err apply_install(struct replica *r, struct disk_item *item)
@@ -135,6 +193,7 @@ static enum err apply_install(struct replica *r, struct disk_item *item)
 	d->installed = f->id.index;
 	if (!e || e->term != f->id.term)
 		dlog_clear(&d->log, f->id.index + 1);
+	settle_lost(d);
 	return ERR_OK;
 }
 

@@ -7,7 +7,9 @@
 enum fault {
 	FAULT_CRASH_ANY, FAULT_CRASH_LEADER, FAULT_CRASH_ALL, FAULT_SPLIT, FAULT_ISOLATE_LEADER, FAULT_ONE_WAY, FAULT_LINK, FAULT_PAUSE_ANY,
 	FAULT_PAUSE_LEADER, FAULT_DISK_STALL, FAULT_SLOW_LINKS, FAULT_STORM, FAULT_CLIENTS_CUT, FAULT_PEER_LOST, FAULT_GARBAGE, FAULT_TRANSFER, FAULT_GRACEFUL,
-	FAULT_SPACE, FAULT_WIPE, FAULT_COUNT
+	FAULT_SPACE, FAULT_WIPE,
+	FAULT_DAMAGE, /* a process dies, and finds its disk damaged */
+	FAULT_COUNT
 };
 
 static sim_us draw(struct world *w, sim_us lo, sim_us hi)
@@ -194,6 +196,20 @@ static void wipe(struct world *w, uint32_t i)
 	sim_at(w, w->now + draw(w, 10 * SIM_MS, 2 * SIM_SECOND), (struct ev){ .kind = EV_RESTART, .a = i });
 }
 
+/* One at a time: with two of three nobody could be elected, and rightly. */
+static void damage(struct world *w, uint32_t i)
+{
+	struct replica *r = &w->replicas[i];
+
+	if (w->config.wipes || w->totals.wipes > 0 || w->config.members || w->config.replicas < 3 || !r->up)
+		return;
+	for (uint32_t k = 0; k < w->config.replicas; k++)
+		if (k != i && w->replicas[k].disk.lost.index != 0)
+			return;
+	crash(w, i);
+	disk_damage(r, rng_chance(&w->fault_rng, 300000));
+}
+
 void faults_stop(struct world *w, const struct ev *e)
 {
 	struct replica *r = &w->replicas[e->a];
@@ -242,6 +258,7 @@ static void cause(struct world *w, enum fault f)
 	case FAULT_GRACEFUL: graceful(w); break;
 	case FAULT_SPACE: space(w); break;
 	case FAULT_WIPE: wipe(w, any(w)); break;
+	case FAULT_DAMAGE: damage(w, rng_chance(&w->fault_rng, 500000) ? any(w) : leader_or_any(w)); break;
 	case FAULT_COUNT: break;
 	}
 }

@@ -132,7 +132,7 @@ static void print_totals(const struct run *run)
 	       (double)t->seeds / took, (double)t->sim_us / 1e6 / took);
 	printf("TOTAL faults: %llu crashes, %llu partitions, %llu pauses, %llu disk stalls, %llu slow links, %llu of %llu packets lost, %llu client stops\n",
 	       N(crashes), N(partitions), N(pauses), N(stalls), N(slow_links), N(lost_packets), N(packets), N(client_freezes));
-	printf("TOTAL more faults: %llu leads handed over, %llu disks exchanged\n", N(transfers), N(wipes));
+	printf("TOTAL more faults: %llu leads handed over, %llu disks exchanged, %llu damaged (%llu lost what was acknowledged)\n", N(transfers), N(wipes), N(damages), N(losses));
 	printf("TOTAL cells: %llu elections, %llu leader changes, %llu entries, %llu snapshots, %llu installs (%llu chunks), %llu proposals made anew, "
 	       "%llu compactions\n",
 	       N(elections), N(leader_changes), N(entries), N(snapshots), N(installs), N(chunks), N(anew), N(compactions));

@@ -133,6 +133,9 @@ struct disk {
 	struct raft_hard_state hard;
 	struct dlog log;
 	struct snapshot_file *snapshot; /* NULL: none */
+	struct entry_id lost; /* by damage, and not there again: as storage.h has it */
+	struct dlog had;      /* then: what was there when it was acknowledged */
+	raft_index had_snapshot;
 	/* what a crash loses */
 	SIM_VEC(struct disk_item) queue;
 	size_t in_batch; /* items of the commit under way */
@@ -229,6 +232,7 @@ static inline bool replica_runs(const struct replica *r) { return r->up && !r->p
 void disk_queue(struct replica *r, struct disk_item item);
 void disk_event(struct replica *r);
 void disk_crash(struct replica *r);
+bool disk_damage(struct replica *r, bool snapshot); /* down: a bit of an entry or of the snapshot flips, and storage mends. False: there is nothing to damage */
 void disk_item_free(struct disk_item *item);
 struct entry_id disk_last(const struct disk *d);
 void snap_queue(struct replica *r, struct snapshot_job *job); /* takes its bytes */

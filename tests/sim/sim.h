@@ -22,7 +22,7 @@ enum phase { PHASE_CHAOS, PHASE_HEALED, PHASE_LEADER_DUE, PHASE_DRAIN, PHASE_QUI
 
 struct totals {
 	uint64_t seeds, failed, sim_us, events;
-	uint64_t elections, leader_changes, crashes, partitions, pauses, stalls, slow_links, lost_packets, packets;
+	uint64_t elections, leader_changes, crashes, partitions, pauses, stalls, slow_links, lost_packets, packets, damages, losses;
 	uint64_t grants, hand_overs, lease_ends, snapshots, installs, chunks, writes, reads, keep_alives, anew, unknown, requests, lock_refusals;
 	uint64_t client_freezes, cancels, entries, campaigns, batches, compactions, recipes, watch_events, watch_cancels, observed, transfers, wipes;
 	uint64_t retries, repeated; /* request IDs */

@@ -107,9 +107,8 @@ void replica_load(struct replica *r)
 		boot.snapshot = d->snapshot->id;
 	if (boot.hard.commit < boot.snapshot.index)
 		boot.hard.commit = boot.snapshot.index;
-	if (boot.hard.commit > boot.last.index)
-		boot.hard.commit = boot.last.index;
-	from = boot.hard.commit > boot.snapshot.index ? boot.hard.commit : boot.snapshot.index;
+	boot.lost = d->lost;
+	from = boot.hard.commit < boot.last.index ? boot.hard.commit : boot.last.index;
 	if (boot.last.index > from) {
 		boot.tail = &d->log.at[from + 1 - d->log.first];
 		boot.tail_len = (size_t)(boot.last.index - from);
@@ -245,6 +244,8 @@ void replica_deinit(struct replica *r)
 	dlog_clear(&r->disk.log, 1);
 	dlog_clear(&r->log, 1);
 	dlog_clear(&r->lost, 1);
+	dlog_clear(&r->disk.had, 1);
+	free(r->disk.had.at);
 	free(r->lost.at);
 	snapshot_file_unref(r->disk.snapshot);
 	free(r->disk.log.at);

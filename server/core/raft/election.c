@@ -75,8 +75,6 @@ static void count(struct raft *r)
 	}
 }
 
-/* What is committed and not applied yet may change the members. Two changes behind, a majority of those we know need not meet a
- * majority of those there are. (One change behind it does, and whoever has the second in its log knows the first as committed.) */
 /* The leader hands over: no pre-vote, and whoever has just heard from it votes all the same. */
 void campaign_if_asked(struct raft *r)
 {
@@ -87,9 +85,11 @@ void campaign_if_asked(struct raft *r)
 	campaign(r, /*pre=*/false);
 }
 
+/* What is committed and not applied yet may change the members. Two changes behind, a majority of those we know need not meet a
+ * majority of those there are. (One change behind it does, and whoever has the second in its log knows the first as committed.) */
 bool may_campaign(const struct raft *r)
 {
-	return r->self_voter && r->log.applied >= r->log.commit;
+	return r->self_voter && r->log.applied >= r->log.commit && !recovering(r);
 }
 
 void campaign(struct raft *r, bool pre)
@@ -129,7 +129,7 @@ void recv_vote(struct raft *r, const struct raft_message *m)
 {
 	bool pre = m->kind == KIND(PREVOTE);
 	bool free_to_vote = pre ? m->term > r->term : r->voted_for == m->from || (r->voted_for == 0 && r->leader == 0);
-	bool grant = free_to_vote && log_is_up_to_date(&r->log, m->log);
+	bool grant = free_to_vote && log_is_up_to_date(&r->log, m->log) && !recovering(r);
 	struct raft_message *reply;
 	if (grant && !pre) {
 		if (r->voted_for != m->from) {

@@ -150,7 +150,12 @@ raft_index log_find_conflict(const struct raft_log *l, raft_index at, raft_term 
 	return at;
 }
 
+bool log_reaches(struct entry_id last, struct entry_id other)
+{
+	return last.term > other.term || (last.term == other.term && last.index >= other.index);
+}
+
 bool log_is_up_to_date(const struct raft_log *l, struct entry_id other_last)
 {
-	return other_last.term > l->last.term || (other_last.term == l->last.term && other_last.index >= l->last.index);
+	return log_reaches(other_last, l->last);
 }

@@ -116,6 +116,8 @@ struct raft *raft_new(const struct raft_config *config, const struct raft_boot *
 	r->gather_due = TIME_NEVER;
 	log_init(&r->log, boot);
 	ASSERT(r->term >= r->log.last.term);
+	r->lost = boot->lost;
+	recover_look(r);
 	raft_set_members(r, boot->members, boot->members_len);
 	reset_election_timer(r);
 	if (r->self_voter && quorum(r) == 1)
@@ -204,7 +206,7 @@ void raft_tick(struct raft *r, time_ms now)
 	if (may_campaign(r))
 		campaign(r, /*pre=*/true);
 	else
-		r->campaign_held = r->self_voter;
+		r->campaign_held = r->self_voter && !recovering(r);
 }
 
 void raft_shift(struct raft *r, time_ms gap_ms)
@@ -381,7 +383,7 @@ void raft_receive(struct raft *r, const struct raft_message *m, time_ms now)
 		break;
 	case KIND(TIMEOUT_NOW):
 		/* Under load there is nearly always something that is committed and not applied: then as soon as it is. */
-		r->campaign_asked = r->role != RAFT_LEADER && r->self_voter;
+		r->campaign_asked = r->role != RAFT_LEADER && r->self_voter && !recovering(r);
 		campaign_if_asked(r);
 		break;
 	default:
@@ -458,6 +460,7 @@ void raft_persisted(struct raft *r, uint64_t seq, time_ms now)
 	r->writes_len -= n;
 	memmove(r->writes, r->writes + n, r->writes_len * sizeof(*r->writes));
 	ASSERT(r->log.stable <= r->log.last.index);
+	recover_look(r);
 	if (r->role == RAFT_LEADER)
 		maybe_commit(r);
 }
@@ -588,6 +591,7 @@ bool raft_install_snapshot(struct raft *r, struct entry_id snapshot, const struc
 		raft_log_reset(r, snapshot);
 	}
 	l->first = snapshot.index + 1;
+	recover_look(r);
 	raft_set_members(r, members, members_len);
 	return keep;
 }
@@ -632,6 +636,11 @@ raft_term raft_term_at(const struct raft *r, raft_index index)
 struct raft_hard_state raft_hard(const struct raft *r)
 {
 	return (struct raft_hard_state){ r->term, r->voted_for, r->log.commit };
+}
+
+struct entry_id raft_lost(const struct raft *r)
+{
+	return r->lost;
 }
 
 size_t raft_peers(const struct raft *r, struct raft_peer_status *out, size_t cap)

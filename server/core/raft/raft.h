@@ -49,6 +49,7 @@ struct raft_boot {
 	raft_index first;           /* first index still on disk; last.index + 1 when empty */
 	const struct raft_member *members;
 	size_t members_len;
+	struct entry_id lost;       /* what the log once reached durably and does not reach any more, since the disk was damaged (recover.c); {0,0}: nothing */
 	struct raft_entry *const *tail; /* every entry with index > hard.commit (and > snapshot.index), in order; referenced, not taken */
 	size_t tail_len;
 };
@@ -60,7 +61,7 @@ struct raft_message {
 	raft_term term;
 	struct entry_id log;
 	raft_index commit;
-	bool reject, force;
+	bool reject, force, lost;
 	struct entry_id match;
 	uint64_t round;
 	struct raft_entry **entries;
@@ -178,6 +179,7 @@ raft_index raft_last_index(const struct raft *r);
 raft_index raft_stable_index(const struct raft *r); /* durable here, of the log as it is now */
 raft_term raft_term_at(const struct raft *r, raft_index index); /* 0 when not in memory */
 struct raft_hard_state raft_hard(const struct raft *r);
+struct entry_id raft_lost(const struct raft *r);    /* not {0,0}: recovering until the log reaches so far again: no vote, no campaign */
 struct raft_peer_status { member_id id; bool learner; raft_index match; time_ms last_heard; bool in_snapshot; };
 size_t raft_peers(const struct raft *r, struct raft_peer_status *out, size_t cap); /* leader only */
 void raft_check(const struct raft *r); /* asserts the invariants; run after every step in tests */

@@ -16,7 +16,7 @@
 #define NUMBER_MAX ((uint64_t)INT64_MAX) /* C4 */
 #define KIND(name) HOLDFAST__INTERNAL__RAFT_MESSAGE_KIND__##name
 
-/* Field numbers of internal.proto; all of these tags fit one byte. */
+/* Field numbers of internal.proto; all of their tags fit one byte, but for that of `lost`. */
 enum { MESSAGE_ENTRIES = 11 };
 enum { ENTRY_INDEX = 1, ENTRY_TERM = 2, ENTRY_KIND = 3, ENTRY_DATA = 4 };
 
@@ -48,7 +48,7 @@ size_t raft_message_encoded_size(const struct raft_message *m)
 		n += 1 + pbw_varint_size(len) + len;
 	}
 	n += u64_size(m->chunk) + u64_size(m->chunks) + bytes_size(m->data.len);
-	return n + (m->state_hash ? 1 + 8 : 0);
+	return n + (m->state_hash ? 1 + 8 : 0) + (m->lost ? 2 + 1 : 0);
 }
 
 static void entry_encode(const struct raft_entry *e, struct buf *out)
@@ -82,6 +82,7 @@ void raft_message_encode(const struct raft_message *m, struct buf *out)
 	pbw_u64(out, 13, m->chunks);
 	pbw_bytes(out, 14, m->data);
 	pbw_fixed64(out, 15, m->state_hash);
+	pbw_u64(out, 16, m->lost);
 }
 
 static bool id_is_sound(raft_index index, raft_term term)
@@ -172,6 +173,7 @@ enum err raft_message_decode(const Holdfast__Internal__RaftMessage *pb, struct a
 		.chunks = pb->chunks,
 		.data = slice_of(pb->data.data, pb->data.len),
 		.state_hash = pb->state_hash,
+		.lost = pb->lost != 0,
 	};
 	return ERR_OK;
 }

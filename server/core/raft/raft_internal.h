@@ -75,6 +75,7 @@ struct raft {
 	member_id voted_for;
 	bool hard_dirty;
 	uint64_t hard_seq; /* the write that has the present term and vote */
+	struct entry_id lost; /* recover.c */
 
 	enum raft_role role;
 	member_id leader;
@@ -146,6 +147,7 @@ void log_evict(struct raft *r);
 void raft_log_reset(struct raft *r, struct entry_id snapshot);
 /* The largest index <= at whose term is <= term, as far as terms are known here; never below floor. */
 raft_index log_find_conflict(const struct raft_log *l, raft_index at, raft_term term, raft_index floor);
+bool log_reaches(struct entry_id last, struct entry_id other); /* a log that ends at `last` is at least as up to date as one that ends at `other` */
 bool log_is_up_to_date(const struct raft_log *l, struct entry_id other_last);
 
 /* raft.c */
@@ -170,6 +172,12 @@ void recv_append_reply(struct raft *r, struct progress *p, const struct raft_mes
 void recv_heartbeat(struct raft *r, const struct raft_message *m);
 void recv_heartbeat_reply(struct raft *r, struct progress *p, const struct raft_message *m);
 void transfer_step(struct raft *r, const struct progress *p);
+
+/* recover.c */
+bool recovering(const struct raft *r);
+void recover_look(struct raft *r); /* after whatever made more of the log durable */
+void recover_tell(struct raft *r, member_id leader);
+void recv_lost(struct raft *r, struct progress *p, const struct raft_message *m);
 
 /* progress.c */
 void progress_reset(struct raft *r, struct progress *p, member_id id, bool learner);

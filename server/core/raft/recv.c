@@ -51,6 +51,7 @@ void recv_append(struct raft *r, const struct raft_message *m)
 		reply->reject = true;
 		reply->log = m->log;
 		reply->match = (struct entry_id){ hint, log_term(l, hint) };
+		reply->lost = recovering(r);
 		return;
 	}
 	if (!append_entries(r, m))
@@ -87,6 +88,8 @@ static void recv_reject(struct raft *r, struct progress *p, const struct raft_me
 void recv_append_reply(struct raft *r, struct progress *p, const struct raft_message *m)
 {
 	if (m->reject) {
+		if (m->lost)
+			recv_lost(r, p, m);
 		recv_reject(r, p, m);
 		return;
 	}
@@ -120,6 +123,8 @@ void recv_heartbeat(struct raft *r, const struct raft_message *m)
 	commit_to(r, m->commit < r->log.last.index ? m->commit : r->log.last.index);
 	reply = send_new(r, KIND(HEARTBEAT_REPLY), m->from);
 	reply->round = m->round;
+	if (recovering(r))
+		recover_tell(r, m->from);
 }
 
 void recv_heartbeat_reply(struct raft *r, struct progress *p, const struct raft_message *m)

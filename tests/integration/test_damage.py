@@ -1,0 +1,72 @@
+"""Bits that flip on a replica's disk: found at the start, cut out, fetched again from the others; alone it is refused."""
+import cells
+from kit import Client, insist, same_everywhere
+from runner import test
+
+FLAGS = ["--snapshot-count", "100", "--snapshot-catchup-entries", "20", "--heartbeat-interval", "50", "--election-timeout", "500"]
+
+
+def flip(path, text):
+    data = bytearray(path.read_bytes())
+    at, found = data.find(text), 0
+    while at >= 0:
+        data[at] ^= 4
+        found += 1
+        at = data.find(text, at + 1)
+    assert found, f"{text!r} is not in {path}"
+    with open(path, "r+b") as f:
+        f.write(data)
+
+
+def put_many(replica, first, last):
+    c = Client(replica)
+    try:
+        for i in range(first, last):
+            insist(lambda i=i: c.put(b"k%d" % i, b"value-number-%d." % i))
+    finally:
+        c.close()
+
+
+@test(own=True)
+def a_damaged_log_and_a_damaged_snapshot_are_fetched_again_from_the_peers(server):
+    with cells.Cell(server, 3, FLAGS) as cell:
+        leader = cell.leader()
+        r = next(x for x in cell.replicas if x is not leader)
+        put_many(leader, 0, 150)
+        same_everywhere(cell)
+        r.kill()
+        flip(r.data_dir / "log/data.mdb", b"value-number-140.")
+        r.start()
+        cell.wait_ready()
+        same_everywhere(cell)
+        text = r.log_path.read_text()
+        assert "stored data is damaged, the damage is cut out" in text and "neither votes nor serves" in text and "votes and serves again" in text, text
+        put_many(leader, 150, 160)
+        same_everywhere(cell)
+        r.kill()
+        newest = max(p for p in r.data_dir.glob("snap-*") if not p.name.endswith(".tmp"))
+        flip(newest / "data.mdb", b"value-number-7.")
+        r.start()
+        cell.wait_ready()
+        same_everywhere(cell)
+        text = r.log_path.read_text()
+        assert "the snapshot of index" in text and text.count("votes and serves again") == 2, text
+        r.stop()
+        r.start()
+        cell.wait_ready()
+        assert not (r.data_dir / "damaged").exists(), "what was kept of the damage is kept for ever"
+
+
+@test(own=True)
+def a_damaged_replica_that_is_alone_stops_with_a_clear_line(server):
+    with cells.Cell(server, 1, FLAGS) as cell:
+        r = cell.replicas[0]
+        put_many(r, 0, 50)
+        r.kill()
+        flip(r.data_dir / "log/data.mdb", b"value-number-30.")
+        for _ in range(2):  # and again: it does not forget what it has lost
+            r.start()
+            cells.wait_for("it stops", lambda: not r.running(), 20)
+            assert r.process.returncode > 0, r.log_tail()
+        assert r.log_path.read_text().count("restore the cell from a backup") >= 2, r.log_tail()
+        assert (r.data_dir / "damaged/log.mdb").exists(), "the damaged log is not kept"
