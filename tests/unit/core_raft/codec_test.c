@@ -59,6 +59,7 @@ static void assert_same(const struct raft_message *a, const struct raft_message 
 	ck_assert_uint_eq(a->commit, b->commit);
 	ck_assert_int_eq(a->reject, b->reject);
 	ck_assert_int_eq(a->force, b->force);
+	ck_assert_int_eq(a->lost, b->lost);
 	ck_assert_uint_eq(a->match.index, b->match.index);
 	ck_assert_uint_eq(a->match.term, b->match.term);
 	ck_assert_uint_eq(a->round, b->round);
@@ -115,7 +116,7 @@ START_TEST(codec__every_field_survives)
 		.data = slice_of_str("bytes"), .state_hash = UINT64_C(0xfedcba9876543210),
 	};
 	struct raft_message reply = {
-		.kind = KIND(RAFT_APPEND_REPLY), .term = 3, .reject = true, .match = { 128, 2 }, .round = 1, .force = true,
+		.kind = KIND(RAFT_APPEND_REPLY), .term = 3, .reject = true, .match = { 128, 2 }, .round = 1, .force = true, .lost = true,
 	};
 
 	round_trip(&append);
