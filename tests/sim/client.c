@@ -196,6 +196,23 @@ static bool maybe_freeze(struct client *c)
 	return true;
 }
 
+static bool serves_clients(const struct world *w, const struct replica *r)
+{
+	struct core_status s;
+
+	if (!r->up || r->absent || r->wiped || operator_removed(w, r))
+		return false;
+	core_status(r->core, &s);
+	return !s.learner;
+}
+
+/* Who is to finish in time asks nobody who does not answer. */
+static void find_server(struct client *c)
+{
+	for (uint32_t i = 0; i < c->w->config.replicas && !serves_clients(c->w, &c->w->replicas[c->server]); i++)
+		c->server = (c->server + 1) % c->w->config.replicas;
+}
+
 void client_think(struct client *c)
 {
 	struct world *w = c->w;
@@ -207,6 +224,8 @@ void client_think(struct client *c)
 	client_expire(c);
 	if (rng_chance(&c->rng, 30000))
 		c->server = (uint32_t)rng_below(&c->rng, w->config.replicas);
+	if (c->draining)
+		find_server(c);
 	session_step(c);
 	client_lock_step(c);
 	client_kv_step(c);
