@@ -329,3 +329,10 @@ const struct method *method_by_json_path(struct slice path)
 	memcpy(as_stable + strlen(stable), path.ptr, path.len);
 	return index_find(by_json_path, json_path_of, slice_of(as_stable, strlen(stable) + path.len));
 }
+
+bool method_is_reserved(enum method_id id)
+{
+	return id == METHOD_LOCK_UNLOCK || id == METHOD_LOCKS_BREAK_HOLD || id == METHOD_LEASE_REVOKE || id == METHOD_KV_DELETE_RANGE || id == METHOD_LEASE_KEEP_ALIVE ||
+	       id == METHOD_ELECTION_RESIGN || id == METHOD_NODES_DELETE || id == METHOD_MAINTENANCE_STATUS || id == METHOD_MAINTENANCE_MOVE_LEADER ||
+	       id == METHOD_CLUSTER_MEMBER_REMOVE || id == METHOD_MAINTENANCE_ALARM;
+}

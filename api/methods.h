@@ -4,6 +4,7 @@
 #define HOLDFAST_METHODS_H
 
 #include <protobuf-c/protobuf-c.h>
+#include <stdbool.h>
 
 #include "base/slice.h"
 
@@ -130,5 +131,7 @@ const struct method *method_by_id(enum method_id id);                /* id < MET
 const struct method *method_by_path(struct slice path);              /* NULL when unknown; exact, with case. O(1) */
 /* The path alone, without a query. "/v3beta/..." is taken for "/v3/...". NULL when unknown. O(1) */
 const struct method *method_by_json_path(struct slice path);
+/* What stays possible when all else is refused: it frees what others wait for, keeps somebody alive, or lets an operator look and mend (P12). */
+bool method_is_reserved(enum method_id id);
 
 #endif

@@ -309,6 +309,8 @@ static void apply_entry(struct core *c, const struct raft_entry *entry)
 	propose_applied_term(c, entry->term);
 	if (entry->kind == RAFT_ENTRY_COMMAND || entry->kind == RAFT_ENTRY_CONFIG)
 		apply_command(c, entry);
+	if (entry->kind == RAFT_ENTRY_COMMAND && c->role == RAFT_LEADER && entry->term == c->term)
+		admit_left(c, entry->len);
 	if (c->fatal != CORE_FATAL_CORRUPT)
 		c->state.applied = (struct entry_id){ .index = entry->index, .term = entry->term };
 	compare_applied(c);

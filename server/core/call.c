@@ -98,6 +98,8 @@ void call_free(struct core *c, struct call *call)
 {
 	forget_tag(c, call);
 	call_forget_number(c, call);
+	if (call->queued)
+		propose_unqueue(c, call);
 	if (call->session_tag)
 		sessions_call_gone(c, call);
 	if (call->lock)

@@ -57,6 +57,26 @@ bool command_is_reserved(uint32_t kind)
 	       kind == CMD(NODE_DELETE) || kind == CMD(ALARM) || kind == CMD(RESTORED);
 }
 
+bool command_waits_in_line(uint32_t kind)
+{
+	switch (kind) {
+	case CMD(PUT):
+	case CMD(DELETE_RANGE):
+	case CMD(TXN):
+	case CMD(LEASE_GRANT):
+	case CMD(LOCK):
+	case CMD(PROCLAIM):
+	case CMD(SESSION_OPEN):
+	case CMD(NODE_CREATE):
+	case CMD(NODE_SET):
+	case CMD(NODE_DELETE):
+	case CMD(AUTHENTICATE):
+		return true;
+	default:
+		return false;
+	}
+}
+
 bool command_is_leaders(uint32_t kind)
 {
 	return kind == CMD(LEASE_END) || kind == CMD(AUTO_COMPACT) || kind == CMD(RESTORED);

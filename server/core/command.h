@@ -26,6 +26,8 @@ bool command_parse(struct slice bytes, struct command *ret);     /* payload is l
 
 /* What stays possible when the rest is refused (P12): it frees what others wait for, or keeps somebody alive. */
 bool command_is_reserved(uint32_t kind);
+/* What users write: it waits in front of the log when there is much of it (admit.c), and anything else passes by. */
+bool command_waits_in_line(uint32_t kind);
 /* Only ever proposed by the leader itself. */
 bool command_is_leaders(uint32_t kind);
 /* Whether it may make the store grow. A transaction grows when it puts. */

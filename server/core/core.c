@@ -115,6 +115,7 @@ struct core *core_new(const struct core_config *config, struct state *state, con
 	rng_init(&c->rng, config->seed ^ hash64_u64(config->member, config->boot));
 	calls_init(c);
 	proposer_init(c);
+	admit_init(c);
 	reads_init(c);
 	renews_init(c);
 	waiters_init(c);
@@ -152,6 +153,7 @@ static void free_all_calls(struct core *c)
 	renew_batches_dissolve(c);
 	while (!list_empty(&c->waiters.all))
 		call_free(c, CONTAINER_OF(c->waiters.all.next, struct lock_call, all)->call);
+	free_calls(c, &c->proposer.first);
 	free_calls(c, &c->proposer.queue);
 	free_calls(c, &c->proposer.sent);
 	free_calls(c, &c->proposer.taken);
@@ -201,6 +203,7 @@ void core_free(struct core *c)
 	streams_deinit(c);
 	sessions_deinit(c);
 	free_all_calls(c);
+	admit_clear(c);
 	gate_deinit(c);
 	reads_deinit(c);
 	renews_deinit(c);
@@ -371,7 +374,7 @@ static bool more_to_do(const struct core *c)
 {
 	if (c->fatal == CORE_FATAL_CORRUPT)
 		return false;
-	return c->backlog_len > 0 || c->snapshots.closing || c->streams_wait || propose_waits(c) || gate_waits(c) || cache_link_waits(c) || read_waits(c) || raft_has_ready(c->raft);
+	return c->backlog_len > 0 || c->snapshots.closing || c->streams_wait || propose_waits(c) || admit_waits(c) || gate_waits(c) || cache_link_waits(c) || read_waits(c) || raft_has_ready(c->raft);
 }
 
 static void fill_update(struct core *c, struct core_update *u)
@@ -404,11 +407,13 @@ void core_take(struct core *c, struct core_update *u)
 	cache_link_flush(c);
 	gate_flush(c);
 	propose_flush(c);
+	admit_flush(c); /* behind what passes the line by */
 	read_flush(c);
 	take_ready(c);
 	role_sync(c);
 	recover_sync(c);
 	apply_some(c);
+	admit_measure(c);
 	alarms_look(c);
 	role_sync(c); /* the entry of our own term may have been among them */
 	transfers_run(c);
@@ -510,6 +515,10 @@ void core_status(const struct core *c, struct core_status *ret)
 	ret->learner = core_is_learner(c);
 	ret->disk_low = c->disk_low;
 	ret->gated_total = c->gate.total;
+	ret->admit_queued = c->admission.len;
+	ret->admit_queued_bytes = c->admission.cost;
+	ret->admit_window = c->admission.window;
+	ret->writes_refused = c->admission.refused;
 	ret->oldest_gated_ms = gate_oldest_ms(c);
 	ret->quota_bytes = c->config.quota_bytes;
 	ret->quota_high = c->alarms.high;
@@ -547,6 +556,7 @@ void core_check(const struct core *c)
 	propose_check(c);
 	waiters_check(c);
 	watches_check(c->watches);
+	admit_check(c);
 	gate_check(c);
 	sessions_check(c);
 	ASSERT(c->state.applied.index + c->backlog_len <= raft_commit_index(c->raft));

@@ -47,8 +47,9 @@ struct core_config {
 	uint32_t watch_progress_ms;    /* between progress notices to idle watchers that asked for them; 0: 600000 */
 	uint64_t auto_compact_revisions; /* history beyond that many revisions goes; 0: as it may */
 	uint32_t auto_compact_ms;      /* history older than this goes; 300000; 0: off (but for a quarter of the quota) */
-	uint64_t log_memory_bytes;     /* of the log's end that stays in memory; 0: 64 MiB. This and the next two are for tests */
+	uint64_t log_memory_bytes;     /* of the log's end that stays in memory; 0: 16 MiB. This and the next three are for tests */
 	uint32_t append_bytes;         /* of entries in one message to a follower; 0: 1 MiB */
+	size_t admit_window;           /* what users write enters the log while less than that is in it and not applied; 0: by the rate measured */
 	uint32_t inflight;             /* such messages to one follower that are not acknowledged; 0: 128 */
 	uint32_t auth_token_ttl_ms;    /* of simple tokens, from their last use; 0: 300000 */
 	bool no_auto_clear;            /* NOSPACE that the cell raised stays until it is disarmed */
@@ -252,6 +253,8 @@ struct core_status {
 	bool learner;
 	time_ms oldest_gated_ms;  /* how long the oldest of those writes has waited */
 	uint64_t gated_total;     /* writes that had to wait, since the start */
+	uint64_t admit_queued, admit_queued_bytes, admit_window; /* as leader: writes that wait in front of the log, and the window (admit.c) */
+	uint64_t writes_refused;  /* here, since the start: there were too many */
 	bool disk_low;
 	uint64_t store_bytes, quota_bytes;
 	bool quota_high;         /* at four fifths of it */
@@ -275,6 +278,10 @@ struct core_trace {
 };
 typedef void (*core_trace_fn)(void *ctx, const struct core_trace *t);
 void core_set_trace(struct core *c, core_trace_fn fn, void *ctx); /* NULL: none */
+/* Whether a write that comes now would be refused as too much, but for deletes; and whether this is such a write. For owners that would rather refuse it
+ * before they hand it in. */
+bool core_refuses_load(const struct core *c);
+bool core_is_load(enum method_id method, struct slice request);
 void core_check(const struct core *c); /* asserts all modules' invariants; slow, for tests */
 
 #endif

@@ -5,7 +5,7 @@
  *   (G2) from before a command is kept or proposed until it is applied here, or this replica leads no more, nothing that it may touch is granted.
  *        While no session that caches is known, what is proposed is not looked at: then nothing is granted before all of it is applied
  *        (`untracked`). A session that comes to be known later was opened by an entry behind it, or is granted nothing until then.
- *   (G3) a leader that has not yet applied an entry of its own term does not know all sessions that may cache: what comes by then waits. After that
+ *   (G3) a leader that has not yet applied an entry of its own term does not know all sessions that may cache: what may write keys comes by later (T1 of admit.c). Then
  *        each session that may cache where a command writes owes one acknowledgement of "everything", until its right, which an
  *        earlier leader may have given it, has ended: a full TTL from then on (N1 of renew.c says why that is enough).
  *   (G4) what is kept is this term's alone. When the term or the leadership ends it is dropped, and its callers propose anew (W3 of propose.c). */
@@ -13,7 +13,6 @@
 
 void gate_init(struct core *c)
 {
-	list_init(&c->gate.early);
 	list_init(&c->gate.held);
 	list_init(&c->gate.ready);
 	list_init(&c->gate.flights);
@@ -93,9 +92,11 @@ static enum err propose_tracked(struct core *c, struct slice bytes, struct held_
 	raft_index index;
 	enum err e = raft_propose(c->raft, RAFT_ENTRY_COMMAND, bytes, &index);
 
-	if (!e)
-		note_flight(c, index, spans);
-	return e;
+	if (e)
+		return e;
+	admit_entered(c, bytes.len);
+	note_flight(c, index, spans);
+	return ERR_OK;
 }
 
 static enum err propose_untracked(struct core *c, const struct command *cmd, struct slice bytes)
@@ -103,9 +104,12 @@ static enum err propose_untracked(struct core *c, const struct command *cmd, str
 	raft_index index;
 	enum err e = raft_propose(c->raft, RAFT_ENTRY_COMMAND, bytes, &index);
 
-	if (!e && kv_may_write_keys(cmd->kind))
+	if (e)
+		return e;
+	admit_entered(c, bytes.len);
+	if (kv_may_write_keys(cmd->kind))
 		c->gate.untracked = index;
-	return e;
+	return ERR_OK;
 }
 
 /* ---- what is kept ---- */
@@ -156,14 +160,9 @@ enum err gate_propose(struct core *c, const struct command *cmd, struct slice by
 	struct held_spans *spans;
 	enum err e;
 
-	if (raft_role(c->raft) != RAFT_LEADER || !kv_may_write_keys(cmd->kind))
+	if (!kv_may_write_keys(cmd->kind))
 		return propose_untracked(c, cmd, bytes);
-	if (!core_leads(c)) { /* G3 */
-		if (is_full(c, bytes.len))
-			return ERR_TOO_MANY_REQUESTS;
-		list_push_back(&c->gate.early, &gated_new(c, bytes)->link);
-		return ERR_OK;
-	}
+	ASSERT(core_leads(c)); /* G3 */
 	if (cache_sessions(c->gate.cache) == 0)
 		return propose_untracked(c, cmd, bytes); /* G2 */
 	if (is_full(c, bytes.len))
@@ -238,15 +237,6 @@ void gate_promote(struct core *c)
 			cache_session_add(c->gate.cache, s->session, c->now + (time_ms)lease_find(c->lessor, s->session)->ttl_s * 1000,
 					  /*flush=*/true, c->now);
 	}
-	while (!list_empty(&c->gate.early)) {
-		struct gated *g = CONTAINER_OF(c->gate.early.next, struct gated, link);
-		struct command cmd;
-
-		ASSERT(command_parse(buf_view(&g->bytes), &cmd));
-		g->spans = spans_of(c, &cmd);
-		gated_begin(c, g);
-	}
-	c->gate.fresh = !list_empty(&c->gate.ready);
 }
 
 static void drop_all(struct core *c, struct list *of)
@@ -257,7 +247,6 @@ static void drop_all(struct core *c, struct list *of)
 
 void gate_clear(struct core *c)
 {
-	drop_all(c, &c->gate.early);
 	drop_all(c, &c->gate.held);
 	drop_all(c, &c->gate.ready);
 	while (!list_empty(&c->gate.flights))
@@ -331,5 +320,4 @@ void gate_check(const struct core *c)
 		before = f->index;
 	}
 	ASSERT_IF(!core_leads(c) && raft_role(c->raft) != RAFT_LEADER, cache_sessions(c->gate.cache) == 0 || c->role == RAFT_LEADER);
-	ASSERT_IF(core_leads(c), list_empty(&c->gate.early));
 }

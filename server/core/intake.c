@@ -7,7 +7,7 @@
  *        alive goes on. It is refused before the proposal: an entry of the log is carried out by all replicas, whatever their disks.
  *        A membership change has more to pass: members.c.
  *   (I4) every command passes core_propose, so whatever has to happen before a command enters the log has its place there: what
- *        has to wait is kept by gate.c. */
+ *        has to wait is kept by admit.c and gate.c. */
 #include "internal.h"
 
 /* Whether it may be proposed now, and whether there is room for it, or it may be done. */
@@ -28,7 +28,7 @@ enum err core_propose(struct core *c, const struct command *cmd, struct slice by
 	enum err e = core_before_propose(c, cmd, details);
 
 	if (e || cmd->kind != CMD(MEMBER_CHANGE))
-		return e ? e : gate_propose(c, cmd, bytes);
+		return e ? e : admit_propose(c, cmd, bytes);
 	e = raft_propose(c->raft, RAFT_ENTRY_CONFIG, bytes, &index);
 	if (!e)
 		c->change_index = index;
@@ -135,8 +135,8 @@ static bool take_one(struct core *c, struct peer *p, struct slice bytes)
 
 	if (e == ERR_NOT_LEADER)
 		return false;
-	/* What is reserved waits for room at its sender; only what may be refused is. */
-	if (e == ERR_TOO_MANY_REQUESTS && command_parse(bytes, &cmd) && command_is_reserved(cmd.kind))
+	/* What passes the line by waits for room at its sender; only what may be refused is. */
+	if (e == ERR_TOO_MANY_REQUESTS && command_parse(bytes, &cmd) && !command_waits_in_line(cmd.kind))
 		return false;
 	in->taken++;
 	if (e) {

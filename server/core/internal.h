@@ -34,6 +34,14 @@
 #define PROPOSE_WINDOW 8192u                     /* commands on their way to the leader, not acknowledged */
 #define PROPOSE_WINDOW_BYTES (8u << 20)
 #define PROPOSE_MESSAGE_BYTES (1u << 20)         /* of one message; a single command always fits */
+#define PROPOSE_LINE 6144u                       /* of the window, for what waits in line at the leader; the rest is for what does not */
+#define PROPOSE_LINE_BYTES (2u << 20)
+#define PROPOSE_QUEUE_BYTES (32u << 20)          /* of what waits here to be handed to a leader */
+#define PROPOSE_PUSHED_BACK_MS 50u               /* for so long after the leader has refused, this replica refuses by itself */
+#define ADMIT_TARGET_MS 50u                      /* what users have in the log should be worth so much time */
+#define ADMIT_WAIT_MS 500u                       /* and what they have in front of it no more than that */
+#define ADMIT_LEN_MAX 65536u
+#define ADMIT_COST_MAX (32u << 20)
 #define ROUNDS_MAX 16u                           /* quorum rounds not confirmed; who arrives meanwhile shares the next */
 #define BATCHES_MAX 4u                           /* questions of a follower to the leader that are not answered */
 #define BATCH_LEASES 8192u                       /* keep-alives in one message */
@@ -124,6 +132,7 @@ struct call {
 	bool once;        /* command: names a session, so may be proposed anew whatever came of it */
 	bool retry_id;    /* lease grant: the ID was our choice, another may be taken */
 	bool tried;       /* command: was proposed or sent at least once */
+	uint32_t queued;  /* command: what it counts in proposer.line_queued */
 	bool extended;    /* renew: the right to cache is extended, too */
 	uint64_t session_tag; /* of the session's stream whose call it is; 0: none */
 	uint64_t sequence;    /* renew: the client's */
@@ -165,14 +174,34 @@ struct calls {
 /* ---- the way into the log (propose.c) ---------------------------------------------------------------------------- */
 
 struct proposer {
-	struct list queue, sent, taken;
+	struct list first, queue, sent, taken; /* first: handed on before the queue */
 	raft_term term;       /* of the channel: always the present one */
 	uint64_t next, acked; /* numbers */
 	uint64_t transmitted; /* numbers up to here have been put into a message */
 	size_t sent_bytes;
+	size_t line_queued;   /* bytes in `queue` */
+	size_t line_sent, line_bytes; /* of `sent`, what waits in line at the leader */
+	time_ms pushed_back;  /* when the leader last refused; by core_clock, 0: never */
+	time_ms led_since;    /* when the present leader became known; by core_clock */
 	bool fresh;           /* something came into the queue since the last flush */
 	time_ms resend_at;
 	raft_term applied_term; /* of the newest entry that was applied */
+};
+
+/* ---- the line in front of the log (admit.c) ---------------------------------------------------------------------- */
+
+struct admission {      /* leader; costs are bytes, and a little for each command */
+	struct list queue;
+	size_t len, cost;    /* of the queue */
+	size_t flight;       /* cost of the commands of this term that are in the log and not applied */
+	size_t window;
+	uint64_t rate;       /* cost a millisecond */
+	bool stuck;          /* the first in line could not go */
+	raft_index mark;     /* 0: none */
+	size_t marked;       /* flight when it was put */
+	time_ms marked_at;
+	bool marked_full;    /* somebody waited then */
+	uint64_t refused;    /* ever, calls that were refused here by themselves included */
 };
 
 /* ---- reads and keep-alives (read.c, renew.c) --------------------------------------------------------------------- */
@@ -397,6 +426,7 @@ struct core {
 
 	struct calls calls;
 	struct proposer proposer;
+	struct admission admission;
 	struct reads reads;
 	struct renews renews;
 	struct waiters waiters;
@@ -534,7 +564,23 @@ void propose_skipped(struct core *c, raft_term term);  /* a snapshot up to an en
 void propose_ack(struct core *c, struct slice body);
 bool propose_waits(const struct core *c);              /* something could go now */
 time_ms propose_next_deadline(const struct core *c);
+/* Whether a write would be refused for what waits here already; then that is counted. */
+bool propose_refuses(struct core *c, uint32_t kind, size_t len);
+void propose_leader(struct core *c);                   /* another leader is known */
+void propose_unqueue(struct core *c, struct call *call); /* it leaves its queue */
 void propose_check(const struct core *c);
+
+/* admit.c */
+void admit_init(struct core *c);
+void admit_clear(struct core *c);
+enum err admit_propose(struct core *c, const struct command *cmd, struct slice bytes);
+bool admit_refuses(const struct core *c, bool reserved, size_t len);
+void admit_flush(struct core *c);
+bool admit_waits(const struct core *c);
+void admit_entered(struct core *c, size_t len); /* a command is in the log */
+void admit_left(struct core *c, size_t len);    /* and is applied */
+void admit_measure(struct core *c);
+void admit_check(const struct core *c);
 
 /* intake.c: the leader's side, and the one gate to the log */
 /* details: what a refusal has to say; empty before. */

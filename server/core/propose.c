@@ -4,7 +4,7 @@
  * numbers from 1; the leader takes them in order without a gap and acknowledges; what is not acknowledged is sent again, from the first
  * on (go-back-N). So a message may be lost, doubled or late, and yet no command enters a log twice in one term (intake.c).
  *
- *   (W1) `queue` holds what was handed to nobody; `sent` what is in the channel of the present term and not acknowledged, with consecutive
+ *   (W1) `first` and `queue` hold what was handed to nobody, the queue what waits in line at the leader (admit.c), the other what passes it by; `sent` what is in the channel of the present term and not acknowledged, with consecutive
  *        numbers acked+1 .. next-1; `taken` what was proposed here, was acknowledged, or was sent in an earlier term. Terms in `taken`
  *        never fall from front to back.
  *   (W2) a command that was handed out in term T can enter a log only as an entry of term T: a Propose names its term, and only the
@@ -23,6 +23,7 @@
 
 void proposer_init(struct core *c)
 {
+	list_init(&c->proposer.first);
 	list_init(&c->proposer.queue);
 	list_init(&c->proposer.sent);
 	list_init(&c->proposer.taken);
@@ -30,8 +31,33 @@ void proposer_init(struct core *c)
 	c->proposer.resend_at = TIME_NEVER;
 }
 
+static bool is_in_line(const struct call *call)
+{
+	return command_waits_in_line(call->command);
+}
+
+static struct list *queue_of(struct core *c, const struct call *call)
+{
+	return is_in_line(call) ? &c->proposer.queue : &c->proposer.first;
+}
+
+static void count_queued(struct core *c, struct call *call)
+{
+	if (!is_in_line(call))
+		return;
+	call->queued = (uint32_t)call->bytes.len;
+	c->proposer.line_queued += call->queued;
+}
+
+void propose_unqueue(struct core *c, struct call *call)
+{
+	c->proposer.line_queued -= call->queued;
+	call->queued = 0;
+}
+
 static void wrap(struct core *c, struct call *call, struct command *cmd)
 {
+	propose_unqueue(c, call);
 	call_number(c, call);
 	call->command = (uint8_t)cmd->kind;
 	identity_put(c, call, cmd);
@@ -41,7 +67,8 @@ static void wrap(struct core *c, struct call *call, struct command *cmd)
 	buf_clear(&call->bytes);
 	command_encode(cmd, &call->bytes);
 	call->tried = call->skipped = false;
-	call_move(call, PLACE_QUEUE, &c->proposer.queue);
+	call_move(call, PLACE_QUEUE, queue_of(c, call));
+	count_queued(c, call);
 	c->proposer.fresh = true;
 }
 
@@ -83,9 +110,57 @@ static void refuse(struct core *c, struct call *call, enum err e, struct buf *de
 	else if (call->dead)
 		call_free(c, call);
 	else {
-		call_tell(c, call, e, NULL, details);
+		/* It may have been applied in an earlier term, by an entry that nobody here saw. */
+		call_tell(c, call, call->skipped ? ERR_OUTCOME_UNKNOWN : e, NULL, details);
 		call_free(c, call);
 	}
+}
+
+/* ---- too much ---- */
+
+/* Whether what was asked first of all that waits here has waited too long, with a leader to take it. */
+static bool is_late(const struct core *c, time_ms most)
+{
+	const struct proposer *p = &c->proposer;
+	time_ms since = p->led_since;
+
+	if (list_empty(&p->queue) || !c->leader)
+		return false;
+	/* C4 of call.c: every deadline is this far from the call's beginning. */
+	if (CONTAINER_OF(p->queue.next, struct call, link)->deadline > since + c->config.request_timeout_ms)
+		since = CONTAINER_OF(p->queue.next, struct call, link)->deadline - c->config.request_timeout_ms;
+	return core_clock(c) > since + most;
+}
+
+static bool would_refuse(const struct core *c, bool reserved, size_t len)
+{
+	const struct proposer *p = &c->proposer;
+	unsigned factor = reserved ? 2 : 1;
+
+	if (p->line_queued + len > (size_t)PROPOSE_QUEUE_BYTES * factor || is_late(c, ADMIT_WAIT_MS * factor))
+		return true;
+	if (c->role == RAFT_LEADER)
+		return list_empty(&p->queue) && admit_refuses(c, reserved, len);
+	return !reserved && p->pushed_back && core_clock(c) < p->pushed_back + PROPOSE_PUSHED_BACK_MS;
+}
+
+bool core_refuses_load(const struct core *c)
+{
+	return would_refuse(c, false, 0);
+}
+
+bool propose_refuses(struct core *c, uint32_t kind, size_t len)
+{
+	if (!command_waits_in_line(kind) || !would_refuse(c, command_is_reserved(kind), len))
+		return false;
+	c->admission.refused++;
+	return true;
+}
+
+void propose_leader(struct core *c)
+{
+	c->proposer.led_since = core_clock(c);
+	c->proposer.pushed_back = 0;
 }
 
 /* ---- as leader ---- */
@@ -100,8 +175,8 @@ static bool propose_local(struct core *c, struct call *call)
 	e = core_propose(c, &cmd, buf_view(&call->bytes), &details);
 	if (e == ERR_NOT_LEADER)
 		return false;
-	if (e == ERR_TOO_MANY_REQUESTS && command_is_reserved(call->command))
-		return true; /* stays in the queue: room comes as entries commit */
+	if (e == ERR_TOO_MANY_REQUESTS && !is_in_line(call))
+		return true; /* stays where it is: room comes as entries commit */
 	if (e) {
 		refuse(c, call, e, &details);
 		buf_free(&details);
@@ -109,12 +184,16 @@ static bool propose_local(struct core *c, struct call *call)
 	}
 	call->term = c->term;
 	call->tried = true;
+	propose_unqueue(c, call);
 	call_move(call, PLACE_TAKEN, &c->proposer.taken);
 	return true;
 }
 
 static void flush_local(struct core *c)
 {
+	LIST_FOR_EACH_SAFE(l, next, &c->proposer.first)
+		if (!propose_local(c, CONTAINER_OF(l, struct call, link)))
+			return;
 	LIST_FOR_EACH_SAFE(l, next, &c->proposer.queue)
 		if (!propose_local(c, CONTAINER_OF(l, struct call, link)))
 			return;
@@ -127,19 +206,46 @@ static bool window_open(const struct proposer *p)
 	return p->next - 1 - p->acked < PROPOSE_WINDOW && p->sent_bytes < PROPOSE_WINDOW_BYTES;
 }
 
+static bool line_open(const struct proposer *p)
+{
+	return p->line_sent < PROPOSE_LINE && p->line_bytes < PROPOSE_LINE_BYTES;
+}
+
+static void enter_channel(struct core *c, struct call *call)
+{
+	struct proposer *p = &c->proposer;
+
+	call->term = p->term;
+	call->channel = p->next++;
+	call->tried = true;
+	p->sent_bytes += call->bytes.len;
+	if (is_in_line(call)) {
+		p->line_sent++;
+		p->line_bytes += call->bytes.len;
+	}
+	propose_unqueue(c, call);
+	call_move(call, PLACE_SENT, &p->sent);
+}
+
+static void leave_channel(struct core *c, const struct call *call)
+{
+	struct proposer *p = &c->proposer;
+
+	p->sent_bytes -= call->bytes.len;
+	if (is_in_line(call)) {
+		p->line_sent--;
+		p->line_bytes -= call->bytes.len;
+	}
+}
+
 static void fill_window(struct core *c)
 {
 	struct proposer *p = &c->proposer;
 
-	while (!list_empty(&p->queue) && window_open(p)) {
-		struct call *call = CONTAINER_OF(p->queue.next, struct call, link);
-
-		call->term = p->term;
-		call->channel = p->next++;
-		call->tried = true;
-		p->sent_bytes += call->bytes.len;
-		call_move(call, PLACE_SENT, &p->sent);
-	}
+	while (!list_empty(&p->first) && window_open(p))
+		enter_channel(c, CONTAINER_OF(p->first.next, struct call, link));
+	while (!list_empty(&p->queue) && window_open(p) && line_open(p))
+		enter_channel(c, CONTAINER_OF(p->queue.next, struct call, link));
 }
 
 static void send_message(struct core *c, struct buf *body, uint64_t first)
@@ -286,10 +392,13 @@ static bool parse_ack(struct slice body, struct ack *a)
 static void refuse_with(struct core *c, struct call *call, const struct ack *a, size_t at)
 {
 	struct buf details = { 0 };
+	enum err e = refusal_error(a->reasons.at[at]);
 
+	if (e == ERR_TOO_MANY_REQUESTS)
+		c->proposer.pushed_back = core_clock(c) + 1;
 	if (a->details.len > 0)
 		buf_append_slice(&details, a->details.at[at]);
-	refuse(c, call, refusal_error(a->reasons.at[at]), &details);
+	refuse(c, call, e, &details);
 	buf_free(&details);
 }
 
@@ -302,7 +411,7 @@ static void settle_first(struct core *c, const struct ack *a, size_t *at)
 	while (*at < a->refused.len && a->refused.at[*at] < call->channel)
 		(*at)++;
 	p->acked = call->channel;
-	p->sent_bytes -= call->bytes.len;
+	leave_channel(c, call);
 	if (*at < a->refused.len && a->refused.at[*at] == call->channel)
 		refuse_with(c, call, a, *at);
 	else if (call->dead)
@@ -347,7 +456,7 @@ void propose_term(struct core *c)
 	p->term = raft_current_term(c->raft);
 	p->next = 1;
 	p->acked = p->transmitted = 0;
-	p->sent_bytes = 0;
+	p->sent_bytes = p->line_sent = p->line_bytes = 0;
 	p->resend_at = TIME_NEVER;
 }
 
@@ -386,7 +495,8 @@ void propose_applied_term(struct core *c, raft_term term)
 		struct list *l = again.prev;
 
 		list_remove(l);
-		list_push_front(&p->queue, l);
+		list_push_front(queue_of(c, CONTAINER_OF(l, struct call, link)), l);
+		count_queued(c, CONTAINER_OF(l, struct call, link));
 		p->fresh = true;
 	}
 }
@@ -464,6 +574,15 @@ void propose_check(const struct core *c)
 	const struct proposer *p = &c->proposer;
 	uint64_t number = p->acked;
 	raft_term term = 0;
+	size_t queued = 0, bytes = 0, line = 0;
+
+	LIST_FOR_EACH(l, &p->first)
+		ASSERT(!is_in_line(CONTAINER_OF(l, struct call, link)));
+	LIST_FOR_EACH(l, &p->queue) {
+		ASSERT(is_in_line(CONTAINER_OF(l, struct call, link)));
+		queued += CONTAINER_OF(l, struct call, link)->queued;
+	}
+	ASSERT(queued == p->line_queued);
 
 	LIST_FOR_EACH(l, &p->sent) { /* W1 */
 		const struct call *call = CONTAINER_OF(l, struct call, link);
@@ -472,7 +591,11 @@ void propose_check(const struct core *c)
 		ASSERT(call->channel == number + 1);
 		ASSERT(call->term == p->term);
 		number = call->channel;
+		bytes += is_in_line(call) ? call->bytes.len : 0;
+		line += is_in_line(call);
 	}
+	ASSERT(bytes == p->line_bytes);
+	ASSERT(line == p->line_sent);
 	ASSERT(number + 1 == p->next || list_empty(&p->sent));
 	LIST_FOR_EACH(l, &p->taken) {
 		const struct call *call = CONTAINER_OF(l, struct call, link);

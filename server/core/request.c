@@ -3,7 +3,8 @@
  *   (E1) the calls under way are bounded; above the bound a request is refused, and certainly not carried out. Unlock, revoke, delete and
  *        keep-alive have as much room again for themselves (P12).
  *   (E2) a lease without an ID gets one here, and one with a TTL below the minimum that minimum, before it is proposed: the log holds no
- *        choices, and nothing that replicas may be configured differently about. */
+ *        choices, and nothing that replicas may be configured differently about.
+ *   (E3) what users write is refused, and certainly not carried out, when it would have to wait for long (admit.c); what frees something is not. */
 #include "internal.h"
 
 void answer_now(struct core *c, uint64_t tag, enum err e, struct buf *reply)
@@ -17,17 +18,40 @@ void answer_now(struct core *c, uint64_t tag, enum err e, struct buf *reply)
 	buf_free(reply);
 }
 
-static bool is_reserved(enum method_id m)
+/* E3 */
+static bool refuses_load(struct core *c, const struct core_request *r, uint32_t kind)
 {
-	return m == METHOD_LOCK_UNLOCK || m == METHOD_LOCKS_BREAK_HOLD || m == METHOD_LEASE_REVOKE || m == METHOD_KV_DELETE_RANGE || m == METHOD_LEASE_KEEP_ALIVE ||
-	       m == METHOD_ELECTION_RESIGN || m == METHOD_NODES_DELETE || m == METHOD_MAINTENANCE_STATUS || m == METHOD_MAINTENANCE_MOVE_LEADER ||
-	       m == METHOD_CLUSTER_MEMBER_REMOVE || m == METHOD_MAINTENANCE_ALARM;
+	if (!propose_refuses(c, kind, r->bytes.len))
+		return false;
+	answer_now(c, r->tag, ERR_TOO_MANY_REQUESTS, NULL);
+	return true;
+}
+
+bool core_is_load(enum method_id method, struct slice request)
+{
+	switch (method) {
+	case METHOD_KV_PUT:
+	case METHOD_LEASE_GRANT:
+	case METHOD_LOCK_LOCK:
+	case METHOD_ELECTION_CAMPAIGN:
+	case METHOD_ELECTION_PROCLAIM:
+	case METHOD_NODES_CREATE:
+	case METHOD_NODES_SET:
+		return true;
+	case METHOD_KV_TXN:
+		return command_grows(&(struct command){ .kind = CMD(TXN), .payload = request });
+	default:
+		return false;
+	}
 }
 
 static void submit_command(struct core *c, const struct core_request *r, uint32_t kind)
 {
-	struct call *call = call_new(c, CALL_COMMAND, r->tag, r->method);
+	struct call *call;
 
+	if (refuses_load(c, r, kind))
+		return;
+	call = call_new(c, CALL_COMMAND, r->tag, r->method);
 	propose_submit_request(c, call, kind, r->bytes, r, false);
 }
 
@@ -97,11 +121,14 @@ int64_t request_min_ttl_s(const struct core *c)
 /* E2 */
 static void submit_grant(struct core *c, const struct core_request *r)
 {
-	struct call *call = call_new(c, CALL_COMMAND, r->tag, r->method);
+	struct call *call;
 	struct buf payload = { 0 };
 	int64_t ttl = (int64_t)wire_find_u64(r->bytes, 1, 0);
 	int64_t id = (int64_t)wire_find_u64(r->bytes, 2, 0);
 
+	if (refuses_load(c, r, CMD(LEASE_GRANT)))
+		return;
+	call = call_new(c, CALL_COMMAND, r->tag, r->method);
 	call->retry_id = id == 0;
 	pbw_i64(&payload, 1, ttl < request_min_ttl_s(c) ? request_min_ttl_s(c) : ttl);
 	pbw_i64(&payload, 2, id ? id : (int64_t)rng_between(&c->rng, 1, INT64_MAX));
@@ -251,7 +278,7 @@ bool core_is_learner(const struct core *c)
 
 void request_step(struct core *c, const struct core_request *r)
 {
-	size_t room = (size_t)c->config.max_pending * (is_reserved(r->method) ? 2 : 1); /* E1 */
+	size_t room = (size_t)c->config.max_pending * (method_is_reserved(r->method) ? 2 : 1); /* E1 */
 
 	ASSERT(r->tag != 0);
 	ASSERT(map64_get(&c->calls.by_tag, r->tag) == NULL);

@@ -44,6 +44,7 @@ static void role_change(struct core *c)
 	c->role = raft_role(c->raft);
 	c->term = raft_current_term(c->raft);
 	c->leader = raft_leader(c->raft);
+	propose_leader(c);
 	if (c->leader && c->leader != c->seen.leader) {
 		c->seen.leader = c->leader;
 		c->seen.leader_changes++;
@@ -56,6 +57,7 @@ static void role_change(struct core *c)
 		propose_term(c);
 	if (role_before == RAFT_LEADER && (c->role != RAFT_LEADER || c->term != term_before)) {
 		rounds_dissolve(c);
+		admit_clear(c);
 		gate_clear(c);
 		snapshot_send_stop(c);
 	}

@@ -6,7 +6,7 @@
 #include "core/auth/auth.h"
 #include "core/kv/kv.h"
 
-#define GATED_MAX 4096u         /* that wait for acknowledgements, or for the start of our term */
+#define GATED_MAX 4096u         /* that wait for acknowledgements */
 #define GATED_BYTES_MAX (16u << 20)
 #define SESSION_STREAMS_MAX 100000u
 #define SESSION_WATCHES_MAX 10000u      /* of one session */
@@ -24,9 +24,9 @@ struct held_spans { /* a copy of a write set, with its bytes */
 
 struct gated { /* a command that is kept from the log */
 	struct cache_write write;
-	struct list link;  /* early, held or ready */
+	struct list link;  /* held or ready */
 	struct buf bytes;
-	struct held_spans *spans; /* NULL: not looked at yet (early) */
+	struct held_spans *spans;
 	time_ms since;            /* it waits */
 };
 
@@ -38,7 +38,6 @@ struct flight { /* a command in the log that is not applied */
 
 struct gate {
 	struct cache *cache;
-	struct list early;  /* came before an entry of our term was applied: whom they have to wait for is not known */
 	struct list held;   /* wait for acknowledgements */
 	struct list ready;  /* wait for room in the log alone */
 	size_t len, bytes;

@@ -104,7 +104,7 @@ void lock_submit(struct core *c, const struct core_request *req)
 	struct buf payload = { 0 };
 	enum err e = parse_request(req->bytes, req->method == METHOD_ELECTION_CAMPAIGN, &r);
 
-	if (!e && c->waiters.len >= c->config.max_waiters)
+	if (!e && (c->waiters.len >= c->config.max_waiters || propose_refuses(c, CMD(LOCK), req->bytes.len)))
 		e = ERR_TOO_MANY_REQUESTS;
 	if (e) {
 		answer_now(c, req->tag, e, NULL);

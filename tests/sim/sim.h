@@ -51,7 +51,7 @@ struct config { /* drawn from the seed */
 	uint32_t big_values;   /* per million of puts */
 	uint32_t client_loss;
 	uint32_t max_pending, max_waiters, kv_slots, request_timeout_ms;
-	uint32_t log_memory, append_bytes, inflight;
+	uint32_t log_memory, append_bytes, inflight, admit_window;
 	bool equal_clocks, wipes;
 	bool members; /* come and go */
 	bool flapping; /* leaders are cut off for a moment, again and again, with much in flight: old tails meet new snapshots */

@@ -64,6 +64,7 @@ struct core_config world_core_config(struct replica *r)
 		.log_memory_bytes = cf->log_memory,
 		.append_bytes = cf->append_bytes,
 		.inflight = cf->inflight,
+		.admit_window = cf->admit_window,
 		.watch_progress_ms = 1000,
 		.compare_ms = 2000,
 		.compare_initial = true,

@@ -44,6 +44,7 @@ static void draw_config(struct world *w)
 	rng_init(&w->cache_rng, w->opts.seed ^ UINT64_C(0xcac4e)); /* of their own: what else happens is drawn as if they were not there */
 	cf->cachers = (uint32_t)rng_below(&w->cache_rng, CACHERS_MAX + 1);
 	cf->users = (uint32_t)rng_below(&w->cache_rng, USERS_MAX + 1);
+	cf->admit_window = rng_chance(&w->cache_rng, 400000) ? (uint32_t)rng_between(&w->cache_rng, 1, 3000) : 0; /* a line in front of the log, often */
 }
 
 static void draw_flapping(struct world *w)

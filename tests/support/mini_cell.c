@@ -600,6 +600,7 @@ static void boot(struct mini_cell *m, size_t i)
 		.max_pending = m->o.max_pending ? m->o.max_pending : 100000,
 		.max_waiters = m->o.max_waiters ? m->o.max_waiters : 100000,
 		.quota_bytes = m->o.quota_bytes,
+		.admit_window = m->o.admit_window,
 		.auto_compact_ms = m->o.auto_compact_ms,
 		.no_auto_clear = m->o.no_auto_clear,
 		.compare_ms = m->o.compare_ms,

@@ -26,6 +26,7 @@ struct mini_options {
 	bool restored;           /* the cell is one made from a backup (of nothing) */
 	uint32_t max_pending;    /* 0: 100000 */
 	uint32_t max_waiters;    /* 0: 100000 */
+	size_t admit_window;     /* see core.h */
 	uint32_t check_every;    /* core_check after so many batches; 0: after each */
 };
 
