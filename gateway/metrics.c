@@ -137,6 +137,7 @@ static void write_node(struct buf *out, struct node *n)
 	metric_gauge(out, "holdfast_cached_pairs", "Pairs of a session and a thing that it may have cached.", s.cached_pairs);
 	metric_counter(out, "holdfast_invalidations_total", "Invalidations that this leader has sent.", s.invalidations);
 	metric_gauge(out, "holdfast_sessions_owing", "Sessions that have not acknowledged all invalidations.", s.sessions_owing);
+	metric_gauge(out, "holdfast_queued_writes", "Writes that wait in front of this leader's log.", s.admit_queued);
 	metric_gauge(out, "holdfast_gated_writes", "Writes that wait for such sessions.", s.gated);
 	metric_head(out, "holdfast_oldest_invalidation_seconds", "gauge", "How long the oldest invalidation has not been acknowledged; 0: there is none.");
 	buf_printf(out, "holdfast_oldest_invalidation_seconds %.3f\n", (double)s.oldest_owed_ms / 1000);

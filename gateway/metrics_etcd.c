@@ -71,6 +71,7 @@ static void refusals(struct buf *out, const struct metrics *all)
 		enum metric m;
 		const char *what;
 	} rows[] = { { METRIC_REFUSED_BYTES, "request_bytes" }, { METRIC_REFUSED_INFLIGHT, "in_flight" },	 { METRIC_REFUSED_CALLS, "calls" },
+		     { METRIC_REFUSED_OVERLOAD, "load" },	{ METRIC_REFUSED_STREAM_BYTES, "stream_bytes" },
 		     { METRIC_REFUSED_WATCHES, "watches" },	{ METRIC_REFUSED_RANGES, "range_bytes" }, { METRIC_REFUSED_CONNECTIONS, "descriptors" } };
 	const char *name = "holdfast_refused_total";
 	metric_head(out, name, "counter", "What was refused because a limit was reached, by limit.");

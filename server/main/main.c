@@ -242,6 +242,7 @@ static enum err start_node(struct server *s, struct errmsg *em)
 		.callbacks = { s, node_send, node_members, node_fatal, node_hold_ended },
 		.max_queued_calls = 100000,
 		.max_queued_message_bytes = 64U << 20,
+		.max_queued_stream_bytes = 64U << 20,
 	};
 	return node_new(&nc, &s->node, em);
 }

@@ -1,6 +1,6 @@
 /* inbox.c: the one queue to the core's thread.
  *
- * Calls have a bound of their own, messages one in bytes; completions are bounded by what was asked for. The core's thread takes everything
+ * Calls have a bound of their own, messages of peers and those of streams one in bytes; completions, cancels and closings are bounded by what was asked for. The core's thread takes everything
  * under one lock, so a busy thread is woken by nobody: only a sleeping one is signalled.
  *
  * While a write is under way, a call that needs a write of its own would only stand behind it: it does not wake the core's thread, but goes with
@@ -11,7 +11,7 @@
 #include <string.h>
 #include <time.h>
 
-#define OTHERS_MAX 1000000 /* cancels and stream events; a stream or call has a handful at the most */
+#define OTHERS_MAX 1000000 /* streams that open, and their messages */
 
 /* Of a thread that calls node_wake(). */
 static _Thread_local bool wakes_later, owes_wake;
@@ -121,14 +121,25 @@ bool node_message(struct node *n, struct slice bytes)
 	return fits;
 }
 
+/* What a client may send any number of. */
+static bool is_full_locked(const struct node *n, const struct inbox_item *item)
+{
+	const struct inbox *in = &n->inbox;
+	if (item->event.kind == EVENT_STREAM_MESSAGE && in->stream_bytes + item->bytes.len > n->config.max_queued_stream_bytes)
+		return true;
+	return (item->event.kind == EVENT_STREAM_MESSAGE || item->event.kind == EVENT_STREAM_OPEN) && in->others_len >= OTHERS_MAX;
+}
+
 enum err inbox_put_other(struct node *n, struct inbox_item *item)
 {
 	struct inbox *in = &n->inbox;
 	enum err e;
 	pthread_mutex_lock(&in->mu);
-	e = in->stop ? ERR_STOPPED : in->others_len < OTHERS_MAX ? ERR_OK : ERR_OVERLOADED;
+	e = in->stop ? ERR_STOPPED : is_full_locked(n, item) ? ERR_OVERLOADED : ERR_OK;
 	if (!e) {
 		in->others_len++;
+		if (item->event.kind == EVENT_STREAM_MESSAGE)
+			in->stream_bytes += item->bytes.len;
 		list_push_back(&in->others, &item->link);
 	}
 	inbox_unlock_wake(in);
@@ -149,6 +160,7 @@ enum err node_submit(struct node *n, struct submit_call *call)
 {
 	struct inbox *in = &n->inbox;
 	bool needs_write = method_by_id(call->method)->access == METHOD_WRITE;
+	size_t room = n->config.max_queued_calls * (method_is_reserved(call->method) ? 2 : 1);
 	enum err e;
 	struct timespec ts;
 	clock_gettime(CLOCK_REALTIME, &ts);
@@ -156,7 +168,7 @@ enum err node_submit(struct node *n, struct submit_call *call)
 	call->tag = atomic_fetch_add(&n->next_tag, 1);
 	pthread_mutex_lock(&in->mu);
 	e = in->stop || atomic_load(&n->failed) ? ERR_STOPPED : ERR_OK;
-	if (!e && in->calls_len >= n->config.max_queued_calls)
+	if (!e && in->calls_len >= room)
 		e = ERR_OVERLOADED;
 	if (!e) {
 		in->calls_len++;
@@ -168,6 +180,11 @@ enum err node_submit(struct node *n, struct submit_call *call)
 	else
 		inbox_unlock_wake(in);
 	return e;
+}
+
+bool node_refuses(struct node *n, enum method_id method, struct slice request)
+{
+	return atomic_load_explicit(&n->refuses_load, memory_order_relaxed) && core_is_load(method, request);
 }
 
 void node_cancel(struct node *n, uint64_t tag)
@@ -200,9 +217,9 @@ enum err node_stream_open(struct node *n, struct submit_stream *s, struct slice 
 	return inbox_put_other(n, item);
 }
 
-void node_stream_message(struct node *n, uint64_t tag, struct slice bytes)
+enum err node_stream_message(struct node *n, uint64_t tag, struct slice bytes)
 {
-	inbox_put_other(n, stream_item(EVENT_STREAM_MESSAGE, tag, METHOD_COUNT, bytes));
+	return inbox_put_other(n, stream_item(EVENT_STREAM_MESSAGE, tag, METHOD_COUNT, bytes));
 }
 
 void node_stream_writable(struct node *n, uint64_t tag)

@@ -31,7 +31,7 @@ struct inbox {
 	struct list messages; /* of peers */
 	struct list calls;    /* struct submit_call.link */
 	struct list others;   /* cancels, streams, lost peers */
-	size_t calls_len, message_bytes, others_len;
+	size_t calls_len, message_bytes, others_len, stream_bytes;
 	uint64_t disk_done;   /* highest completed write */
 	bool sleeping, stop;
 	bool writing;         /* a write is under way */
@@ -113,6 +113,7 @@ struct node {
 	bool started;
 	atomic_uint_fast64_t next_tag;
 	atomic_bool failed; /* fatal() has been called */
+	atomic_bool refuses_load; /* what core_refuses_load() said last */
 	atomic_uint_fast64_t turn_ms; /* when the core's thread last had a turn; 0: not yet */
 
 	/* core's thread */

@@ -160,6 +160,7 @@ static void publish_status(struct node *n)
 {
 	struct core_status s;
 	core_status(n->core, &s);
+	atomic_store_explicit(&n->refuses_load, core_refuses_load(n->core), memory_order_relaxed);
 	pthread_mutex_lock(&n->status_mu);
 	if (n->status.role != s.role || n->status.leader != s.leader)
 		pthread_cond_broadcast(&n->status_changed);
@@ -283,7 +284,7 @@ static void wait_and_take(struct node *n, uint64_t until_ms, struct batch *b)
 	list_take_all(&b->done, &in->done);
 	list_take_all(&b->messages, &in->messages);
 	list_take_all(&b->others, &in->others);
-	in->message_bytes = in->others_len = 0;
+	in->message_bytes = in->others_len = in->stream_bytes = 0;
 	list_init(&b->calls);
 	if (!leave_calls_locked(n)) {
 		list_take_all(&b->calls, &in->calls);
@@ -441,6 +442,7 @@ enum err node_new(const struct node_config *config, struct node **ret, struct er
 	n->config = *config;
 	atomic_init(&n->next_tag, 1);
 	atomic_init(&n->failed, false);
+	atomic_init(&n->refuses_load, false);
 	inbox_init(&n->inbox);
 	pthread_mutex_init(&n->status_mu, NULL);
 	pthread_condattr_init(&attr);

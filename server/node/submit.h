@@ -1,6 +1,6 @@
 /* submit.h: the one way into the node: calls and streams from front ends, answers back.
  *
- * Front-end threads submit; the core's thread answers. Nothing here blocks: a full queue refuses with ERR_OVERLOADED.
+ * Front-end threads submit; the core's thread answers. Nothing here blocks: a full queue refuses with ERR_OVERLOADED, but takes what ends or closes something.
  *
  * Life of a call: the front end fills a struct submit_call (embedded in its own), submits it, and owns it no more until done() has been called:
  * exactly once, on the core's thread, also after node_cancel and when the node stops. done() must not block: it posts to its own thread.
@@ -36,6 +36,8 @@ struct submit_call {
 
 /* ERR_OK: done() will be called. ERR_OVERLOADED, ERR_STOPPED: it will not, nothing happened. Any thread. */
 enum err node_submit(struct node *n, struct submit_call *call);
+/* Whether it would only be refused as too much: then it need not be looked at. Any thread. */
+bool node_refuses(struct node *n, enum method_id method, struct slice request);
 /* The caller is gone. done() still comes (with ERR_CANCELED or the result, whichever is first). Any thread; harmless when the call is already done
  * as long as its memory is still valid: the front end keeps it until done(). Give the tag that node_submit left in call->tag. */
 void node_cancel(struct node *n, uint64_t tag);
@@ -52,7 +54,7 @@ struct submit_stream {
 };
 /* bytes: Observe's request; for Session 32 random bytes; empty for Watch. */
 enum err node_stream_open(struct node *n, struct submit_stream *s, struct slice bytes);
-void node_stream_message(struct node *n, uint64_t tag, struct slice bytes); /* copied */
+enum err node_stream_message(struct node *n, uint64_t tag, struct slice bytes); /* copied. ERR_OVERLOADED, ERR_STOPPED: not taken */
 void node_stream_writable(struct node *n, uint64_t tag);                    /* the last output was taken; ask for more */
 void node_stream_close(struct node *n, uint64_t tag);                       /* the client is gone; output(finished) follows */
 

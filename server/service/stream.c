@@ -2,9 +2,11 @@
  *
  * The core sends one output, and the next only after writable; so a reader who does not read costs one output.
  *   (D1) from node_stream_open's success to output(finished) the struct is the node's to read; nothing of it is freed before that.
- *   (D2) whoever wants the stream to end notes why in `failed` and closes it; only output(finished) finishes the call. */
+ *   (D2) whoever wants the stream to end notes why in `failed` and closes it; only output(finished) finishes the call.
+ *   (D3) a message that the node does not take, since too much of all streams waits there, ends its stream: what a client sent is not passed over in silence. */
 #include "base/mem.h"
 #include "internal.h"
+#include "metrics.h"
 
 struct stream {
 	struct service_call *call;
@@ -70,7 +72,10 @@ void service_stream_open(struct service_call *c, struct slice bytes)
 
 void service_stream_message(struct service_call *c, struct slice bytes)
 {
-	node_stream_message(c->service->node, stream_of(c)->submit.tag, bytes);
+	if (node_stream_message(c->service->node, stream_of(c)->submit.tag, bytes) != ERR_OVERLOADED)
+		return;
+	metric_add(METRIC_REFUSED_STREAM_BYTES, 1);
+	close_with(stream_of(c), ERR_TOO_MANY_REQUESTS); /* D3 */
 }
 
 void service_stream_fail(struct service_call *c, enum err e)

@@ -3,7 +3,9 @@
  *   (U1) once submitted, only done() finishes the call, on the core's thread; the request's bytes live until service_end().
  *   (U2) done() touches nothing that a call in writes, but for `failed`.
  *   (U3) a read of many keys may wait for its turn (budget.c) before it is submitted; until then, who takes it from there finishes it.
- *   (U4) the bytes of all requests under way have a bound: many large ones at once must not take the memory that the state needs. */
+ *   (U4) the bytes of all requests under way have a bound: many large ones at once must not take the memory that the state needs. What frees something
+ *        has as much again.
+ *   (U5) a write that would only be refused as too much is refused before anything is done for it. */
 #include "base/mem.h"
 #include "internal.h"
 #include "metrics.h"
@@ -26,6 +28,8 @@ static void unary_done(struct submit_call *submit, enum err e, struct buf *reply
 	int failed = atomic_load(&u->failed);
 	if (failed)
 		e = (enum err)failed;
+	if (e == ERR_TOO_MANY_REQUESTS)
+		metric_add(METRIC_REFUSED_OVERLOAD, 1);
 	budget_settle(&c->service->budget, &u->turn, e ? 0 : reply->len);
 	if (u->began_us)
 		lock_figures_note(&c->service->lock_figures, c->method->id, u->submit.bytes, e, lock_figures_now_us() - u->began_us);
@@ -50,8 +54,9 @@ static bool is_of_lock(enum method_id id)
 static bool take_room(struct service_call *c, size_t len)
 {
 	struct identity *who = (struct identity *)(uintptr_t)c->identity;
-	if (atomic_fetch_add(&c->service->bytes, len) + len <= SERVICE_BYTES_MAX) {
-		if (!who || atomic_fetch_add(&who->bytes, len) + len <= SERVICE_CONNECTION_BYTES_MAX)
+	size_t factor = method_is_reserved(c->method->id) ? 2 : 1;
+	if (atomic_fetch_add(&c->service->bytes, len) + len <= SERVICE_BYTES_MAX * factor) {
+		if (!who || atomic_fetch_add(&who->bytes, len) + len <= SERVICE_CONNECTION_BYTES_MAX * factor)
 			return true;
 		atomic_fetch_sub(&who->bytes, len);
 	}
@@ -124,6 +129,11 @@ static bool unary_message(struct service_call *c, struct slice bytes)
 			service_finish(c, ERR_MALFORMED, NULL);
 		else
 			node_cancel(c->service->node, u->submit.tag);
+		return true;
+	}
+	if (node_refuses(c->service->node, c->method->id, bytes)) { /* U5 */
+		metric_add(METRIC_REFUSED_OVERLOAD, 1);
+		service_finish(c, ERR_TOO_MANY_REQUESTS, NULL);
 		return true;
 	}
 	e = service_check(c, bytes, &detail);

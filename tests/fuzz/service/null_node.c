@@ -39,6 +39,12 @@ enum err node_submit(struct node *n, struct submit_call *c)
 	return ERR_OK;
 }
 
+bool node_refuses(struct node *n, enum method_id method, struct slice request)
+{
+	(void)n;
+	return method == METHOD_KV_PUT && request.len % 13 == 0;
+}
+
 void node_cancel(struct node *n, uint64_t tag)
 {
 	(void)n;
@@ -79,13 +85,16 @@ enum err node_stream_open(struct node *n, struct submit_stream *s, struct slice 
 	return ERR_OK;
 }
 
-void node_stream_message(struct node *n, uint64_t tag, struct slice bytes)
+enum err node_stream_message(struct node *n, uint64_t tag, struct slice bytes)
 {
 	(void)n;
 	if (!stream || stream->tag != tag)
-		return;
+		return ERR_OK;
 	must_unpack(stream->method, bytes);
+	if (bytes.len % 13 == 12)
+		return ERR_OVERLOADED;
 	buf_append(&output, "\0\0\0\0", 4);
+	return ERR_OK;
 }
 
 void node_stream_writable(struct node *n, uint64_t tag)

@@ -248,6 +248,7 @@ void cell_start(struct cell *c, size_t i)
 			     .callbacks = { r, on_send, on_members, on_fatal, NULL },
 			     .max_queued_calls = c->o.max_queued_calls ? c->o.max_queued_calls : 100000,
 			     .max_queued_message_bytes = c->o.max_queued_message_bytes ? c->o.max_queued_message_bytes : 64 << 20,
+			     .max_queued_stream_bytes = c->o.max_queued_stream_bytes ? c->o.max_queued_stream_bytes : 64 << 20,
 		     },
 		     &n, &em);
 	ck_assert_msg(!e, "%s", em.text);

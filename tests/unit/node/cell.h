@@ -23,6 +23,7 @@ struct cell_options {
 	uint64_t log_memory_bytes; /* 0: 64 MiB */
 	size_t max_queued_calls;  /* 0: 100000 */
 	size_t max_queued_message_bytes; /* 0: 64 MiB */
+	size_t max_queued_stream_bytes;  /* 0: 64 MiB */
 };
 
 struct cell;

@@ -37,6 +37,7 @@ struct node {
 	uint64_t next_tag;
 	bool stop, held, reverse, grant, leader;
 	enum err refuse;
+	bool refuse_load;
 	struct fake_figures figures;
 	/* the thread's */
 	struct map64 waiting; /* tag -> struct submit_call: locks */
@@ -385,6 +386,7 @@ void fake_node_free(struct node *n)
 SETTER(fake_node_hold, bool, held)
 SETTER(fake_node_reverse, bool, reverse)
 SETTER(fake_node_refuse, enum err, refuse)
+SETTER(fake_node_refuse_load, bool, refuse_load)
 SETTER(fake_node_set_leader, bool, leader)
 
 void fake_node_grant(struct node *n)
@@ -425,6 +427,16 @@ enum err node_submit(struct node *n, struct submit_call *c)
 	return e;
 }
 
+bool node_refuses(struct node *n, enum method_id method, struct slice request)
+{
+	bool refuses;
+	(void)request;
+	pthread_mutex_lock(&n->mu);
+	refuses = n->refuse_load && !method_is_reserved(method) && method_by_id(method)->access == METHOD_WRITE;
+	pthread_mutex_unlock(&n->mu);
+	return refuses;
+}
+
 static enum err put_event(struct node *n, struct event ev)
 {
 	enum err e = ERR_OK;
@@ -432,7 +444,7 @@ static enum err put_event(struct node *n, struct event ev)
 	pthread_mutex_lock(&n->mu);
 	if (n->stop)
 		e = ERR_STOPPED;
-	else if (ev.kind == OPEN && n->refuse)
+	else if ((ev.kind == OPEN && n->refuse) || (ev.kind == MESSAGE && n->refuse == ERR_OVERLOADED))
 		e = n->refuse;
 	n->figures.cancels += ev.kind == CANCEL;
 	n->figures.opened += ev.kind == OPEN;
@@ -462,9 +474,9 @@ enum err node_stream_open(struct node *n, struct submit_stream *s, struct slice 
 	return put_event(n, (struct event){ .kind = OPEN, .tag = s->tag, .stream = s, .bytes = buf_copy_of(bytes) });
 }
 
-void node_stream_message(struct node *n, uint64_t tag, struct slice bytes)
+enum err node_stream_message(struct node *n, uint64_t tag, struct slice bytes)
 {
-	put_event(n, (struct event){ .kind = MESSAGE, .tag = tag, .bytes = buf_copy_of(bytes) });
+	return put_event(n, (struct event){ .kind = MESSAGE, .tag = tag, .bytes = buf_copy_of(bytes) });
 }
 
 void node_stream_writable(struct node *n, uint64_t tag)

@@ -30,7 +30,8 @@ void fake_node_free(struct node *n);                  /* answers what is open wi
 void fake_node_hold(struct node *n, bool hold);       /* while held, nothing is answered but cancels; then in the order given by reverse */
 void fake_node_reverse(struct node *n, bool reverse); /* answers what was held last first */
 void fake_node_grant(struct node *n);                 /* everybody who waits gets the lock */
-void fake_node_refuse(struct node *n, enum err e);    /* node_submit and node_stream_open say e */
+void fake_node_refuse(struct node *n, enum err e);    /* node_submit and node_stream_open say e; ERR_OVERLOADED: node_stream_message, too */
+void fake_node_refuse_load(struct node *n, bool on);  /* node_refuses says so of writes that are not reserved */
 void fake_node_set_leader(struct node *n, bool leader);
 struct fake_figures fake_node_figures(struct node *n);
 
