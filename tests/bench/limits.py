@@ -19,24 +19,33 @@ def expiry(args):
                 say("the writes", p50_ms=w["write_p50_ms"], p99_ms=w["write_p99_ms"], refused=w["refused"], failed=w["failed"])
 
 
+def figures(told):
+    return {f"{k}_{p}_ms": told.get(f"{k}_{p}_ms", 0.0) for k in ("unlock", "revoke") for p in ("p50", "p99")} | {"unlock_n": told["unlock_n"]}
+
+
 def overload(args):
     seconds = 5 if args.quick else 20
     with cells.Cell(args.server, 3) as cell:
-        quiet = Load(cell.replicas, "-conns", "1", "-outstanding", "1", "-dur", "3", "-size", "100", "flood").line()
-        say("unlock and revoke without a flood", unlock_p50_ms=quiet["unlock_p50_ms"], unlock_p99_ms=quiet["unlock_p99_ms"], revoke_p99_ms=quiet["revoke_p99_ms"])
+        frees = Load(cell.replicas, "-dur", "3", "frees")
+        frees.line()
+        say("unlock and revoke without a flood", **figures(frees.ask("go")))
         for conns, outstanding, ops, size in ((30, 10, 100, 100), (30, 100, 100, 100), (60, 2000, 1, 100), (30, 100, 10, 10000)):
+            frees = Load(cell.replicas, "-dur", seconds - 3, "frees")
+            frees.line()
             before = cell_cpu(cell)
             began = time.monotonic()
             load = Load(cell.replicas, "-conns", conns, "-outstanding", outstanding, "-dur", seconds, "-size", size, "-ops", ops, "flood")
             rss = 0
-            while load.process.stdout and not ready(load):
+            time.sleep(2)  # until it floods
+            frees.say("go")
+            while not ready(load):
                 rss = max(rss, *(r.rss_mb() for r in cell.running()))
                 time.sleep(0.5)
             told = load.line()
+            took = time.monotonic() - began
             cores = sum(cell_cpu(cell).values()) - sum(before.values())
-            say(f"{conns * outstanding} transactions of {ops} puts of {size} bytes at a time", served_per_s=told["ok"] / seconds, refused=told["refused"], failed=told["failed"],
-                put_p99_ms=told.get("put_p99_ms", 0.0), unlock_n=told["unlock_n"], unlock_p50_ms=told.get("unlock_p50_ms", 0.0), unlock_p99_ms=told.get("unlock_p99_ms", 0.0),
-                revoke_p99_ms=told.get("revoke_p99_ms", 0.0), most_memory_mb=rss, cores=cores / (time.monotonic() - began))
+            say(f"{conns * outstanding} transactions of {ops} puts of {size} bytes at a time", served_per_s=told["ok"] / took, refused=told["refused"], failed=told["failed"],
+                put_p50_ms=told.get("put_p50_ms", 0.0), put_p99_ms=told.get("put_p99_ms", 0.0), **figures(frees.line()), most_memory_mb=rss, cores=cores / took, load_cores=load.cpu() / took)
 
 
 def ready(load):

@@ -29,9 +29,12 @@ class Load:
         assert text, f"the load ended with status {self.process.wait()}"
         return json.loads(text)
 
-    def ask(self, word):
+    def say(self, word):
         self.process.stdin.write(word + "\n")
         self.process.stdin.flush()
+
+    def ask(self, word):
+        self.say(word)
         return self.line()
 
     def end(self):

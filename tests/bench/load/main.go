@@ -46,6 +46,7 @@ var kinds = map[string]func(){
 	"acquires": acquires,
 	"fill":     fill,
 	"flood":    flood,
+	"frees":    frees,
 	"watches":  watches,
 }
 

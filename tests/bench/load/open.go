@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"fmt"
 	"math/rand"
 	"os"
@@ -98,16 +99,13 @@ func acquires() {
 	tell(m)
 }
 
-// flood keeps -outstanding transactions of -ops puts under way on each connection, far more than can be served, and meanwhile, on a connection of its own, frees
-// locks and ends leases that were there before.
+// flood keeps -outstanding transactions of -ops puts under way on each connection, far more than can be served. Who is refused asks again after 100 ms.
 func flood() {
 	cs := dialAll(*conns)
 	value := make([]byte, *size)
-	free := dialAll(1)[0]
-	held := hold(free, int(*dur*20))
 	over := time.Now().Add(time.Duration(*dur * 1e9))
 	var ok, refused, failed int64
-	lat, unlock, revoke := &latencies{}, &latencies{}, &latencies{}
+	lat := &latencies{}
 	var wg sync.WaitGroup
 	for i := 0; i < *conns**outstanding; i++ {
 		wg.Add(1)
@@ -137,12 +135,9 @@ func flood() {
 			}
 		}(i)
 	}
-	frees(free, held, over, unlock, revoke)
 	wg.Wait()
 	m := map[string]interface{}{"kind": "flood", "ok": ok, "refused": refused, "failed": failed}
 	lat.take(m, "put")
-	unlock.take(m, "unlock")
-	revoke.take(m, "revoke")
 	tell(m)
 }
 
@@ -168,8 +163,15 @@ func hold(c *grpc.ClientConn, n int) []holding {
 	return held
 }
 
-// frees gives ten locks a second back, and ends as many leases, one at a time.
-func frees(c *grpc.ClientConn, held []holding, over time.Time, unlock, revoke *latencies) {
+// frees takes locks and leases, says so, waits for a line, and then for -dur seconds gives ten locks a second back and ends as many leases, one at a time. A process of its own,
+// beside a flood: in that one's it would wait for the flood's own work.
+func frees() {
+	c := dialAll(1)[0]
+	held := hold(c, int(*dur*20))
+	tell(map[string]interface{}{"kind": "held", "n": len(held)})
+	bufio.NewReader(os.Stdin).ReadString('\n')
+	over := time.Now().Add(time.Duration(*dur * 1e9))
+	unlock, revoke := &latencies{}, &latencies{}
 	lease, lock := pb.NewLeaseClient(c), v3lockpb.NewLockClient(c)
 	for i := 0; i+1 < len(held) && time.Now().Before(over); i += 2 {
 		began := time.Now()
@@ -184,4 +186,8 @@ func frees(c *grpc.ClientConn, held []holding, over time.Time, unlock, revoke *l
 		revoke.add(time.Since(began))
 		time.Sleep(100 * time.Millisecond)
 	}
+	m := map[string]interface{}{"kind": "frees"}
+	unlock.take(m, "unlock")
+	revoke.take(m, "revoke")
+	tell(m)
 }
