@@ -15,7 +15,7 @@
  *        that is at the most, any other how much it is at least. So a cell whose ways are long, not narrow, comes to a larger window.
  *
  * What overtakes is harmless to whoever waits for answers: only what is not answered yet is overtaken, and of such calls none may be relied upon to be
- * carried out before another (docs/decisions/0007-user-load-waits-in-front.md). */
+ * carried out before another (docs/decisions/0008-user-load-waits-in-front.md). */
 #include "internal.h"
 
 enum {
