@@ -124,6 +124,35 @@ START_TEST(stream__a_watch_sees_what_is_put_until_it_is_closed)
 }
 END_TEST
 
+START_TEST(stream__messages_have_a_bound_in_bytes_and_closings_none)
+{
+	struct cell_options o = one;
+	uint8_t bytes[100] = { 0 };
+	struct cell *c;
+	struct replica *r;
+	struct reader *w;
+	unsigned taken = 0;
+	o.max_queued_stream_bytes = 1000;
+	c = cell_started(&o);
+	r = &c->replicas[0];
+	cell_leader(c);
+	w = reader_new(r, METHOD_WATCH_WATCH, slice_of(NULL, 0));
+	replica_block(r, true);
+	while (taken < 100 && node_stream_message(r->node, w->base.tag, slice_of(bytes, sizeof(bytes))) == ERR_OK) {
+		taken++;
+		pause_ms(1);
+	}
+	ck_assert_uint_ge(taken, 10);
+	ck_assert_uint_le(taken, 20); /* those taken before the block was noticed are no longer in the queue */
+	ck_assert_int_eq(node_stream_message(r->node, w->base.tag, slice_of(bytes, sizeof(bytes))), ERR_OVERLOADED);
+	node_stream_close(r->node, w->base.tag);
+	replica_block(r, false);
+	WAIT_UNTIL(reader_look(w).finished == 1);
+	reader_free(w);
+	cell_free(c);
+}
+END_TEST
+
 START_TEST(stream__stop_ends_all)
 {
 	struct cell *c = cell_started(&one);
@@ -173,6 +202,7 @@ int main(void)
 	const TTest *const tests[] = {
 		stream__a_watch_sees_what_is_put_until_it_is_closed,
 		stream__stop_ends_all,
+		stream__messages_have_a_bound_in_bytes_and_closings_none,
 		stream__closed_before_it_began,
 		NULL,
 	};

@@ -171,6 +171,21 @@ START_TEST(unary__a_full_node_refuses)
 }
 END_TEST
 
+START_TEST(unary__what_would_be_refused_as_too_much_never_reaches_the_node)
+{
+	Etcdserverpb__PutRequest put = ETCDSERVERPB__PUT_REQUEST__INIT;
+	Etcdserverpb__LeaseRevokeRequest revoke = ETCDSERVERPB__LEASE_REVOKE_REQUEST__INIT;
+	put.key = data_of("a");
+	revoke.id = 7;
+	fake_node_refuse_load(node, true);
+	refused(METHOD_KV_PUT, &put.base, ERR_TOO_MANY_REQUESTS);
+	ck_assert_uint_eq(fake_node_figures(node).calls, 0);
+	answered(METHOD_LEASE_REVOKE, &revoke.base);
+	fake_node_refuse_load(node, false);
+	answered(METHOD_KV_PUT, &put.base);
+}
+END_TEST
+
 START_TEST(unary__all_requests_together_have_a_bound)
 {
 	Etcdserverpb__PutRequest put = ETCDSERVERPB__PUT_REQUEST__INIT;
@@ -716,6 +731,18 @@ START_TEST(stream__a_node_that_is_full_refuses)
 }
 END_TEST
 
+START_TEST(stream__a_message_that_is_not_taken_ends_it)
+{
+	struct test_caller *c = start(METHOD_WATCH_WATCH);
+	watch(c, "a");
+	caller_wait_replies(c, 1);
+	fake_node_refuse(node, ERR_OVERLOADED);
+	watch(c, "b");
+	caller_wait_finished(c, ERR_TOO_MANY_REQUESTS);
+	caller_free(c);
+}
+END_TEST
+
 START_TEST(call__that_needs_a_leader_is_refused_only_when_there_has_been_none_for_a_while)
 {
 	struct test_caller *early = caller_new(METHOD_WATCH_WATCH), *late = caller_new(METHOD_WATCH_WATCH), *back = caller_new(METHOD_WATCH_WATCH);
@@ -777,7 +804,9 @@ static void add_unary(TCase *t)
 	tcase_add_test(t, unary__cancel_before_the_request_ends_it);
 	tcase_add_test(t, unary__cancel_reaches_the_node);
 	tcase_add_test(t, unary__a_full_node_refuses);
+	tcase_add_test(t, unary__what_would_be_refused_as_too_much_never_reaches_the_node);
 	tcase_add_test(t, unary__all_requests_together_have_a_bound);
+	tcase_add_test(t, stream__a_message_that_is_not_taken_ends_it);
 	tcase_add_test(t, unary__details_travel_with_the_error);
 	tcase_add_test(t, unary__no_leader_is_said_when_asked_for);
 	tcase_add_test(t, unary__who_asks_goes_along);
