@@ -62,6 +62,7 @@ struct core_config {
 /* A request for one call. METHOD_MAINTENANCE_HASH_KV: the reply lacks the hash; the owner adds it (store_hash_kv_view at the reply's hash_revision), from
  * a view of core_state taken before the next step. METHOD_MAINTENANCE_SNAPSHOT: the reply is a header, as soon as the state here holds
  * everything that was acknowledged before the request; the owner then sends what it takes from a view.
+ * METHOD_KV_RANGE_STREAM: the reply is one part (kv.h, kv_range_part) of what was asked for; the owner asks for the next one from there on.
  * Unary methods, and each message of a LeaseKeepAlive stream, are calls of their own. */
 struct core_request {
 	uint64_t tag;                  /* chosen by the owner, unique while the call lives, never 0 */

@@ -152,6 +152,7 @@ static bool is_judged_later(const struct core_request *r)
 {
 	switch (r->method) {
 	case METHOD_KV_RANGE: /* a serializable one in read_now */
+	case METHOD_KV_RANGE_STREAM:
 	case METHOD_KV_TXN:
 	case METHOD_KV_PUT:
 	case METHOD_KV_DELETE_RANGE:

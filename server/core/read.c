@@ -325,6 +325,8 @@ static enum err read_from_state(struct core *c, struct call *call, struct buf *r
 		return identity_read(c, (enum method_id)call->method, buf_view(&call->bytes), reply);
 	case METHOD_KV_RANGE:
 		return kv_range(&c->env, buf_view(&call->bytes), reply);
+	case METHOD_KV_RANGE_STREAM:
+		return kv_range_part(&c->env, buf_view(&call->bytes), reply);
 	case METHOD_KV_TXN:
 		return kv_txn_read(&c->env, buf_view(&call->bytes), reply);
 	case METHOD_LEASE_LEASES:

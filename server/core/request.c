@@ -85,7 +85,7 @@ static void read_now(struct core *c, const struct core_request *r, enum err (*fn
 static void submit_range(struct core *c, const struct core_request *r)
 {
 	if (wire_find_u64(r->bytes, 7, 0))
-		read_now(c, r, kv_range);
+		read_now(c, r, r->method == METHOD_KV_RANGE_STREAM ? kv_range_part : kv_range);
 	else
 		submit_read(c, r);
 }
@@ -192,7 +192,8 @@ static void submit(struct core *c, const struct core_request *r)
 		return;
 	}
 	switch (r->method) {
-	case METHOD_KV_RANGE: submit_range(c, r); break;
+	case METHOD_KV_RANGE:
+	case METHOD_KV_RANGE_STREAM: submit_range(c, r); break;
 	case METHOD_KV_PUT: submit_command(c, r, CMD(PUT)); break;
 	case METHOD_KV_DELETE_RANGE: submit_command(c, r, CMD(DELETE_RANGE)); break;
 	case METHOD_KV_TXN: submit_txn(c, r); break;
@@ -266,7 +267,9 @@ static bool is_once_well_formed(const struct core_request *r)
 /* As etcd has it: a learner only tells about itself, and what it has, however old. */
 static bool is_for_learners(const struct core_request *r)
 {
-	return r->method == METHOD_MAINTENANCE_STATUS || (r->method == METHOD_KV_RANGE && wire_find_u64(r->bytes, 7, 0));
+	bool range = r->method == METHOD_KV_RANGE || r->method == METHOD_KV_RANGE_STREAM;
+
+	return r->method == METHOD_MAINTENANCE_STATUS || (range && wire_find_u64(r->bytes, 7, 0));
 }
 
 bool core_is_learner(const struct core *c)

@@ -67,18 +67,22 @@ size_t budget_weight(const struct service_call *c, const ProtobufCMessage *reque
 {
 	struct node_health h;
 	size_t weight;
-	if (c->method->id != METHOD_KV_RANGE && c->method->id != METHOD_KV_TXN)
+	bool stream = c->method->id == METHOD_KV_RANGE_STREAM, range = stream || c->method->id == METHOD_KV_RANGE;
+	if (!range && c->method->id != METHOD_KV_TXN)
 		return 0;
 	/* A look at the node's figures costs more than a Range of one key has to. */
-	if (c->method->id == METHOD_KV_RANGE && ((const Etcdserverpb__RangeRequest *)(const void *)request)->range_end.len == 0)
+	if (range && ((const Etcdserverpb__RangeRequest *)(const void *)request)->range_end.len == 0)
 		return 0;
 	node_health(c->service->node, &h);
 	if (h.store_bytes <= BUDGET_FREE)
 		return 0;
-	if (c->method->id == METHOD_KV_RANGE)
+	if (range)
 		weight = range_weight((const void *)request, h.store_bytes, h.keys);
 	else
 		weight = txn_weight((const void *)request, h.store_bytes, h.keys);
+	/* A part at a time. Its last pair may be as large as a request. */
+	if (stream && weight > KV_PART_BYTES + c->service->limits.max_request_bytes)
+		weight = KV_PART_BYTES + c->service->limits.max_request_bytes;
 	return weight > BUDGET_FREE ? weight : 0;
 }
 

@@ -7,6 +7,7 @@
 #define CHECK(name) enum err name(const struct service *s, const ProtobufCMessage *request, const char **ret_detail)
 
 CHECK(check_range);
+CHECK(check_range_stream);
 CHECK(check_put);
 CHECK(check_delete_range);
 CHECK(check_txn);

@@ -97,7 +97,7 @@ struct service {
 	uint64_t leaderless_ms;    /* guarded by mu; for so long, as of the last tick */
 };
 
-extern const struct call_class auth_class, unary_class, keep_alive_class, watch_class, observe_class, session_class;
+extern const struct call_class auth_class, unary_class, keep_alive_class, watch_class, observe_class, session_class, range_stream_class;
 extern const struct call_class health_check_class, health_watch_class, reflection_class;
 
 /* Well-formed, not too deep, not too large. */

@@ -9,6 +9,15 @@ CHECK(check_range)
 	return kv_check_range(REQUEST_AS(Etcdserverpb__RangeRequest, request));
 }
 
+CHECK(check_range_stream)
+{
+	enum err e = kv_check_range_stream(REQUEST_AS(Etcdserverpb__RangeRequest, request));
+	(void)s;
+	if (e == ERR_UNIMPLEMENTED)
+		*ret_detail = "holdfast: a range that is streamed is in key order and not filtered by revision: use Range";
+	return e;
+}
+
 CHECK(check_put)
 {
 	(void)s, (void)ret_detail;

@@ -22,6 +22,7 @@ enum {
 
 static const struct handler handlers[METHOD_COUNT] = {
 	[METHOD_KV_RANGE] = { &unary_class, check_range },
+	[METHOD_KV_RANGE_STREAM] = { &range_stream_class, check_range_stream },
 	[METHOD_KV_PUT] = { &unary_class, check_put },
 	[METHOD_KV_DELETE_RANGE] = { &unary_class, check_delete_range },
 	[METHOD_KV_TXN] = { &unary_class, check_txn },

@@ -26,6 +26,19 @@ enum err kv_check_range(const Etcdserverpb__RangeRequest *r)
 	return ERR_OK;
 }
 
+enum err kv_check_range_stream(const Etcdserverpb__RangeRequest *r)
+{
+	enum err e = kv_check_range(r);
+
+	if (e)
+		return e;
+	if (r->sort_order == ETCDSERVERPB__RANGE_REQUEST__SORT_ORDER__DESCEND || r->sort_target != ETCDSERVERPB__RANGE_REQUEST__SORT_TARGET__KEY)
+		return ERR_UNIMPLEMENTED;
+	if (r->min_mod_revision || r->max_mod_revision || r->min_create_revision || r->max_create_revision)
+		return ERR_UNIMPLEMENTED;
+	return ERR_OK;
+}
+
 enum err kv_check_put(const Etcdserverpb__PutRequest *r)
 {
 	if (r->key.len == 0)

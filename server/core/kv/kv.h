@@ -55,6 +55,7 @@ void kv_rebuild(struct kv_env *env);
 /* Checks that need no state, in etcd's order with etcd's errors: for the service before it submits, for any unpacked request.
  * Thread safe. Range: ERR_EMPTY_KEY, ERR_INVALID_SORT_OPTION ...; Put; DeleteRange; Txn: ops count, duplicates, nested. */
 enum err kv_check_range(const Etcdserverpb__RangeRequest *r);
+enum err kv_check_range_stream(const Etcdserverpb__RangeRequest *r); /* and ERR_UNIMPLEMENTED: it would have to be sorted, or filtered, first */
 enum err kv_check_put(const Etcdserverpb__PutRequest *r);
 enum err kv_check_delete_range(const Etcdserverpb__DeleteRangeRequest *r);
 enum err kv_check_txn(const Etcdserverpb__TxnRequest *r, uint32_t max_ops);
@@ -63,6 +64,10 @@ bool kv_txn_is_read_only(const Etcdserverpb__TxnRequest *r, bool *ret_serializab
 
 /* Reads: the reply's bytes are appended to ret. */
 enum err kv_range(struct kv_env *env, struct slice request, struct buf *ret);
+/* The beginning of a Range's reply, of no more than KV_PART_BYTES and one pair: when that cuts it short, it has `more`, fewer pairs than the limit, and
+ * no count; what follows its last key is still to be asked for, at the same revision. */
+enum { KV_PART_BYTES = 1 << 20 };
+enum err kv_range_part(struct kv_env *env, struct slice request, struct buf *ret);
 enum err kv_txn_read(struct kv_env *env, struct slice request, struct buf *ret);
 
 /* Writes, from applied entries only. ret NULL: nobody asks for the reply here. */

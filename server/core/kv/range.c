@@ -5,6 +5,8 @@
  *   (R3) a sort target without an order sorts ascending, but only what the limit let through: etcd cuts by key first, and sorts after.
  *        With an order, or with filters, it sorts all and cuts after.
  *
+ *   (R4) a part of a reply ends where a whole pair does, and has one at least: who asks for part after part gets to the end.
+ *
  * Pairs in key order are written as they are met; only a sort collects them first. */
 #include "core/kv/kv.h"
 
@@ -44,9 +46,11 @@ static struct store_range range_of(const Etcdserverpb__RangeRequest *r)
 struct range_walk {
 	const Etcdserverpb__RangeRequest *request;
 	struct buf *out;
+	size_t full;    /* out's length at which no more is written; 0: none */
 	uint64_t seen;  /* keys met */
 	uint64_t taken; /* pairs written */
-	bool more;      /* one more would have been, but for the limit */
+	bool more;      /* one more would have been, but for the limit or the length */
+	bool cut;       /* but for the length */
 };
 
 static bool write_next(void *ctx, const struct kv *kv)
@@ -60,18 +64,23 @@ static bool write_next(void *ctx, const struct kv *kv)
 		w->more = true;
 		return false;
 	}
+	if (w->full > 0 && w->taken > 0 && w->out->len >= w->full) { /* R4 */
+		w->more = w->cut = true;
+		return false;
+	}
 	w->taken++;
 	kv_write_pair(w->out, RANGE_KVS, kv, w->request->keys_only);
 	return true;
 }
 
-static void range_by_key(const struct kv_run *run, const Etcdserverpb__RangeRequest *r, struct store_range range)
+static void range_by_key(const struct kv_run *run, const Etcdserverpb__RangeRequest *r, struct store_range range, size_t full)
 {
-	struct range_walk w = { .request = r, .out = run->out };
+	struct range_walk w = { .request = r, .out = run->out, .full = full };
 
 	store_walk(run->env->store, range, write_next, &w);
 	pbw_u64(run->out, RANGE_MORE, w.more);
-	pbw_u64(run->out, RANGE_COUNT, w.more ? store_count(run->env->store, range) : w.seen);
+	if (!w.cut)
+		pbw_u64(run->out, RANGE_COUNT, w.more ? store_count(run->env->store, range) : w.seen);
 }
 
 /* ---- sorted ---- */
@@ -158,7 +167,7 @@ static void range_one(const struct kv_run *run, const Etcdserverpb__RangeRequest
 	pbw_u64(run->out, RANGE_COUNT, 1);
 }
 
-void kv_run_range(const struct kv_run *run, const Etcdserverpb__RangeRequest *r)
+static void run_range(const struct kv_run *run, const Etcdserverpb__RangeRequest *r, size_t part_bytes)
 {
 	struct store_range range = range_of(r);
 
@@ -172,9 +181,14 @@ void kv_run_range(const struct kv_run *run, const Etcdserverpb__RangeRequest *r)
 	else if (r->count_only)
 		pbw_u64(run->out, RANGE_COUNT, store_count(run->env->store, range));
 	else if (r->sort_target == SORT_KEY && r->sort_order != ORDER_DESCEND)
-		range_by_key(run, r, range);
+		range_by_key(run, r, range, part_bytes > 0 ? run->out->len + part_bytes : 0);
 	else
 		range_sorted(run, r, range);
+}
+
+void kv_run_range(const struct kv_run *run, const Etcdserverpb__RangeRequest *r)
+{
+	run_range(run, r, 0);
 }
 
 enum err kv_range_check_in_txn(const struct kv_env *env, const Etcdserverpb__RangeRequest *r)
@@ -185,19 +199,29 @@ enum err kv_range_check_in_txn(const struct kv_env *env, const Etcdserverpb__Ran
 	return store_check_revision(env->store, r->revision);
 }
 
-enum err kv_range(struct kv_env *env, struct slice request, struct buf *ret)
+static enum err range_request(struct kv_env *env, struct slice request, bool part, struct buf *ret)
 {
 	struct kv_run run = { .env = env, .out = ret };
 	Etcdserverpb__RangeRequest *r;
 	enum err e = kv_unpack(env, &etcdserverpb__range_request__descriptor, request, &r);
 
 	if (!e)
-		e = kv_check_range(r);
+		e = part ? kv_check_range_stream(r) : kv_check_range(r);
 	if (!e && r->revision > 0)
 		e = store_check_revision(env->store, r->revision);
 	if (e)
 		return e;
 	env->counts.ranges++;
-	kv_run_range(&run, r);
+	run_range(&run, r, part ? KV_PART_BYTES : 0);
 	return ERR_OK;
+}
+
+enum err kv_range(struct kv_env *env, struct slice request, struct buf *ret)
+{
+	return range_request(env, request, false, ret);
+}
+
+enum err kv_range_part(struct kv_env *env, struct slice request, struct buf *ret)
+{
+	return range_request(env, request, true, ret);
 }

@@ -1,6 +1,7 @@
 /* Single requests: Put, DeleteRange, Range, Compact, and what needs no state to be refused. */
 #include <check.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "world.h"
 
@@ -103,6 +104,59 @@ START_TEST(range__ends_and_limits)
 	};
 
 	tell_of_five(story);
+}
+END_TEST
+
+/* Asks for part after part, as the service does, and compares all of them with the one reply. */
+START_TEST(range_part__all_parts_are_the_range)
+{
+	enum { KEYS = 40, BIG = 150000 };
+	Etcdserverpb__RangeRequest r = ETCDSERVERPB__RANGE_REQUEST__INIT;
+	char *value = malloc(BIG);
+	struct world w;
+	size_t parts = 0, got = 0;
+	uint8_t key[2] = { 'a', 'a' }, at[3] = { 'a', 'a', 0 }, end[1] = { 0 };
+	bool more = true;
+
+	world_init(&w);
+	memset(value, 'v', BIG);
+	for (int i = 0; i < KEYS; i++) {
+		Etcdserverpb__PutRequest put = ETCDSERVERPB__PUT_REQUEST__INIT;
+		uint8_t *bytes = malloc(BIG + 64);
+
+		key[1] = (uint8_t)('a' + i);
+		put.key = (ProtobufCBinaryData){ 2, key };
+		put.value = (ProtobufCBinaryData){ i % 3 ? BIG : 1, (uint8_t *)value };
+		ck_assert(kv_put(&w.env, slice_of(bytes, etcdserverpb__put_request__pack(&put, bytes)), NULL) == ERR_OK);
+		arena_clear(w.env.arena);
+		free(bytes);
+	}
+	r.key = (ProtobufCBinaryData){ 2, at };
+	r.range_end = (ProtobufCBinaryData){ 1, end };
+	while (more) {
+		uint8_t packed[64];
+		struct buf reply = { 0 };
+		Etcdserverpb__RangeResponse *m;
+
+		ck_assert(kv_range_part(&w.env, slice_of(packed, etcdserverpb__range_request__pack(&r, packed)), &reply) == ERR_OK);
+		arena_clear(w.env.arena);
+		ck_assert_uint_le(reply.len, KV_PART_BYTES + BIG + 200);
+		m = etcdserverpb__range_response__unpack(NULL, reply.len, reply.ptr);
+		ck_assert_uint_gt(m->n_kvs, 0);
+		for (size_t i = 0; i < m->n_kvs; i++, got++)
+			ck_assert_int_eq(m->kvs[i]->key.data[1], 'a' + (int)got);
+		more = m->more;
+		ck_assert_int_eq(m->count, more ? 0 : (int64_t)m->n_kvs);
+		at[1] = (uint8_t)('a' + got - 1);
+		r.key.len = 3; /* with the zero byte */
+		etcdserverpb__range_response__free_unpacked(m, NULL);
+		buf_free(&reply);
+		parts++;
+	}
+	ck_assert_uint_eq(got, KEYS);
+	ck_assert_uint_ge(parts, 3);
+	world_deinit(&w);
+	free(value);
 }
 END_TEST
 
@@ -283,6 +337,7 @@ int main(void)
 	tcase_add_test(c, put__keeps_counts_and_tells_what_was);
 	tcase_add_test(c, delete_range__takes_what_lives_in_the_range);
 	tcase_add_test(c, range__ends_and_limits);
+	tcase_add_test(c, range_part__all_parts_are_the_range);
 	tcase_add_test(c, range__sorts);
 	tcase_add_test(c, range__filters_by_revision);
 	tcase_add_test(c, range__reads_the_past_until_it_is_compacted);

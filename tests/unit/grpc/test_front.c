@@ -209,7 +209,6 @@ START_TEST(unary__methods_that_are_not_there)
 		{ "/etcdserverpb.KV/Nope", "unknown method Nope for service etcdserverpb.KV" },
 		{ "/nope.KV/Put", "unknown service nope.KV" },
 		{ "/nope", "malformed method name" },
-		{ "/etcdserverpb.KV/RangeStream", "holdfast: not implemented" },
 	};
 	struct client *c = client_new(front, "192.0.2.1:1");
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {

@@ -91,6 +91,31 @@ static void answer_range(struct submit_call *c)
 	answer(c, ERR_OK, &reply, NULL);
 }
 
+static void answer_range_part(struct submit_call *c)
+{
+	Etcdserverpb__RangeRequest *r = etcdserverpb__range_request__unpack(NULL, c->bytes.len, c->bytes.ptr);
+	bool after = r->key.len > 1, compacted = r->revision == 9 && after; /* "3", then a zero byte: what follows "3" */
+	uint8_t from = (uint8_t)(r->key.data[0] + after);
+	int64_t left = '9' + 1 - from, taken = 0;
+	struct buf reply = { .ptr = NULL };
+	size_t mark = pbw_open(&reply, 1);
+	pbw_u64(&reply, 3, 7);
+	pbw_close(&reply, mark);
+	for (; taken < 3 && taken < left && !(r->limit > 0 && taken == r->limit); taken++) {
+		uint8_t key = (uint8_t)(from + taken);
+		mark = pbw_open(&reply, 2);
+		pbw_bytes(&reply, 1, slice_of(&key, 1));
+		pbw_close(&reply, mark);
+	}
+	pbw_u64(&reply, 3, taken < left);
+	if (taken == left || taken == r->limit)
+		pbw_i64(&reply, 4, left);
+	etcdserverpb__range_request__free_unpacked(r, NULL);
+	if (compacted)
+		buf_free(&reply);
+	answer(c, compacted ? ERR_COMPACTED : ERR_OK, &reply, NULL);
+}
+
 static void answer_keep_alive(struct submit_call *c)
 {
 	Etcdserverpb__LeaseKeepAliveRequest *r = etcdserverpb__lease_keep_alive_request__unpack(NULL, c->bytes.len, c->bytes.ptr);
@@ -139,6 +164,9 @@ static void take_call(struct node *n, struct submit_call *c)
 		break;
 	case METHOD_KV_RANGE:
 		answer_range(c);
+		break;
+	case METHOD_KV_RANGE_STREAM:
+		answer_range_part(c);
 		break;
 	case METHOD_LEASE_KEEP_ALIVE:
 		answer_keep_alive(c);

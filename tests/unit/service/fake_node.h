@@ -2,6 +2,8 @@
  *
  *   Put              an empty PutResponse; key "err": fails with the error whose number is the value
  *   Range            a RangeResponse whose one value has limit bytes
+ *   RangeStream      of 10 keys "0" to "9" those at or after the key, at most 3 in a part; at revision 7, or as asked; at revision 9: ERR_COMPACTED
+ *                    after the first part
  *   Lock, Campaign   wait until fake_node_grant() or a cancel; wait_ms 0: ERR_LOCK_HELD with details "refused"
  *   LeaseKeepAlive   TTL 7; lease 404: ERR_LEASE_NOT_FOUND; lease 500: ERR_NO_LEADER
  *   Watch            each create request is answered by one "created"; key "flood": then 10 events of 1000 bytes for every writable, for ever

@@ -258,22 +258,6 @@ END_TEST
 
 /* ---- checks ---- */
 
-START_TEST(check__what_is_not_built_yet_says_so_at_once)
-{
-	for (int id = 0; id < METHOD_COUNT; id++) {
-		struct test_caller *c;
-		if (id != METHOD_KV_RANGE_STREAM)
-			continue;
-		c = start((enum method_id)id);
-		ck_assert(c->finished);
-		caller_wait_finished(c, ERR_UNIMPLEMENTED);
-		caller_send_bytes(c, "", 0);
-		service_half_close(&c->call);
-		caller_free(c);
-	}
-}
-END_TEST
-
 START_TEST(check__bytes_that_are_no_message)
 {
 	static const enum method_id ids[] = { METHOD_KV_PUT, METHOD_KV_COMPACT, METHOD_LEASE_KEEP_ALIVE, METHOD_WATCH_WATCH, METHOD_ELECTION_OBSERVE };
@@ -501,6 +485,138 @@ static int64_t renewed_id(struct test_caller *c, size_t i, int64_t ttl)
 	etcdserverpb__lease_keep_alive_response__free_unpacked(r, NULL);
 	return id;
 }
+
+/* ---- a range in parts ---- */
+
+static struct test_caller *range_stream(const char *key, int64_t limit, int64_t at)
+{
+	Etcdserverpb__RangeRequest r = ETCDSERVERPB__RANGE_REQUEST__INIT;
+	struct test_caller *c = start(METHOD_KV_RANGE_STREAM);
+	r.key = data_of(key);
+	r.range_end = data_of(":");
+	r.limit = limit;
+	r.revision = at;
+	caller_send(c, &r.base);
+	service_half_close(&c->call);
+	return c;
+}
+
+/* "012 345: revision 7, more, count 10" of what has come. */
+static void parts(struct test_caller *c, char *text, size_t size)
+{
+	struct buf out = { .ptr = NULL };
+	for (size_t i = 0; i < c->replies_len; i++) {
+		Etcdserverpb__RangeStreamResponse *m = etcdserverpb__range_stream_response__unpack(NULL, c->replies[i].len, c->replies[i].ptr);
+		const Etcdserverpb__RangeResponse *r;
+		ck_assert_ptr_nonnull(m);
+		r = m->range_response;
+		ck_assert_ptr_nonnull(r);
+		buf_printf(&out, "%s", i ? " " : "");
+		for (size_t k = 0; k < r->n_kvs; k++)
+			buf_printf(&out, "%.1s", (const char *)r->kvs[k]->key.data);
+		if (r->header)
+			buf_printf(&out, ": revision %d%s, count %d", (int)r->header->revision, r->more ? ", more" : "", (int)r->count);
+		else
+			ck_assert(!r->more && r->count == 0);
+		etcdserverpb__range_stream_response__free_unpacked(m, NULL);
+	}
+	snprintf(text, size, "%.*s", (int)out.len, (const char *)out.ptr);
+	buf_free(&out);
+}
+
+START_TEST(range_stream__all_parts_are_one_reply)
+{
+	static const struct {
+		const char *key;
+		int64_t limit;
+		size_t parts;
+		const char *want;
+	} cases[] = {
+		{ "0", 0, 4, "012 345 678 9: revision 7, count 10" }, { "4", 0, 2, "456 789: revision 7, count 6" },
+		{ "0", 7, 3, "012 345 6: revision 7, more, count 10" }, { "0", 6, 2, "012 345: revision 7, more, count 10" },
+		{ "0", 1, 1, "0: revision 7, more, count 10" }, { "0", 10, 4, "012 345 678 9: revision 7, count 10" },
+	};
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct test_caller *c = range_stream(cases[i].key, cases[i].limit, 0);
+		char text[128];
+		for (size_t n = 1; n < cases[i].parts; n++) {
+			caller_wait_replies(c, n);
+			service_writable(&c->call);
+		}
+		caller_wait_finished(c, ERR_OK);
+		parts(c, text, sizeof(text));
+		ck_assert_str_eq(text, cases[i].want);
+		ck_assert_uint_eq(c->reply_calls, cases[i].parts);
+		caller_free(c);
+	}
+}
+END_TEST
+
+START_TEST(range_stream__who_does_not_read_is_not_sent_to)
+{
+	Etcdserverpb__PutRequest put = ETCDSERVERPB__PUT_REQUEST__INIT;
+	struct test_caller *c = range_stream("0", 0, 0);
+	caller_wait_replies(c, 1);
+	/* What the node is asked afterwards is answered, so all that came before is. */
+	put.key = data_of("a");
+	answered(METHOD_KV_PUT, &put.base);
+	ck_assert_uint_eq(c->replies_len, 1);
+	ck_assert_uint_eq(fake_node_figures(node).calls, 2);
+	service_cancel(&c->call);
+	caller_wait_finished(c, ERR_CANCELED);
+	service_writable(&c->call); /* too late */
+	ck_assert_uint_eq(fake_node_figures(node).calls, 2);
+	caller_free(c);
+}
+END_TEST
+
+START_TEST(range_stream__cancel_waits_for_the_node)
+{
+	struct test_caller *c;
+	fake_node_hold(node, true);
+	c = range_stream("0", 0, 0);
+	UNTIL(fake_node_figures(node).waiting == 1);
+	service_cancel(&c->call);
+	caller_wait_finished(c, ERR_CANCELED);
+	ck_assert_uint_eq(fake_node_figures(node).cancels, 1);
+	ck_assert_uint_eq(c->replies_len, 0);
+	caller_free(c);
+}
+END_TEST
+
+START_TEST(range_stream__an_error_between_parts_ends_it)
+{
+	struct test_caller *c = range_stream("0", 0, 9);
+	caller_wait_replies(c, 1);
+	service_writable(&c->call);
+	caller_wait_finished(c, ERR_COMPACTED);
+	ck_assert_uint_eq(c->replies_len, 1);
+	caller_free(c);
+	c = range_stream("0", 0, 0);
+	caller_wait_replies(c, 1);
+	fake_node_refuse(node, ERR_OVERLOADED);
+	service_writable(&c->call);
+	caller_wait_finished(c, ERR_OVERLOADED);
+	caller_free(c);
+}
+END_TEST
+
+START_TEST(range_stream__takes_no_order_and_no_filter)
+{
+	Etcdserverpb__RangeRequest r = ETCDSERVERPB__RANGE_REQUEST__INIT;
+	refused(METHOD_KV_RANGE_STREAM, &r.base, ERR_EMPTY_KEY);
+	r.key = data_of("0");
+	r.sort_target = ETCDSERVERPB__RANGE_REQUEST__SORT_TARGET__MOD;
+	refused(METHOD_KV_RANGE_STREAM, &r.base, ERR_UNIMPLEMENTED);
+	r.sort_target = ETCDSERVERPB__RANGE_REQUEST__SORT_TARGET__KEY;
+	r.sort_order = ETCDSERVERPB__RANGE_REQUEST__SORT_ORDER__DESCEND;
+	refused(METHOD_KV_RANGE_STREAM, &r.base, ERR_UNIMPLEMENTED);
+	r.sort_order = ETCDSERVERPB__RANGE_REQUEST__SORT_ORDER__ASCEND;
+	r.max_create_revision = 5;
+	refused(METHOD_KV_RANGE_STREAM, &r.base, ERR_UNIMPLEMENTED);
+	ck_assert_uint_eq(fake_node_figures(node).calls, 0);
+}
+END_TEST
 
 START_TEST(keep_alive__answers_in_the_order_of_the_requests)
 {
@@ -810,7 +926,6 @@ static void add_unary(TCase *t)
 	tcase_add_test(t, unary__details_travel_with_the_error);
 	tcase_add_test(t, unary__no_leader_is_said_when_asked_for);
 	tcase_add_test(t, unary__who_asks_goes_along);
-	tcase_add_test(t, check__what_is_not_built_yet_says_so_at_once);
 	tcase_add_test(t, check__bytes_that_are_no_message);
 	tcase_add_test(t, check__a_request_larger_than_allowed);
 	tcase_add_test(t, check__a_request_nested_too_deeply);
@@ -824,6 +939,11 @@ static void add_unary(TCase *t)
 
 static void add_streams(TCase *t)
 {
+	tcase_add_test(t, range_stream__all_parts_are_one_reply);
+	tcase_add_test(t, range_stream__who_does_not_read_is_not_sent_to);
+	tcase_add_test(t, range_stream__cancel_waits_for_the_node);
+	tcase_add_test(t, range_stream__an_error_between_parts_ends_it);
+	tcase_add_test(t, range_stream__takes_no_order_and_no_filter);
 	tcase_add_test(t, keep_alive__answers_in_the_order_of_the_requests);
 	tcase_add_test(t, keep_alive__a_lease_that_is_gone_is_an_answer);
 	tcase_add_test(t, keep_alive__half_close_waits_for_what_is_under_way);
