@@ -18,6 +18,7 @@ static struct slice put(uint8_t **at, struct slice bytes)
 struct identity *identity_new(const struct identity_spec *spec)
 {
 	size_t names_len = spec->certified ? spec->names_len : 0, size;
+	static atomic_uint_fast64_t last_number;
 	struct slice common_name = spec->certified ? spec->common_name : slice_of(NULL, 0);
 	struct identity *id;
 	struct identity_name *names;
@@ -31,6 +32,7 @@ struct identity *identity_new(const struct identity_spec *spec)
 	names = (struct identity_name *)(void *)(id + 1);
 	at = (uint8_t *)(names + names_len);
 	atomic_init(&id->refs, 1);
+	id->number = atomic_fetch_add_explicit(&last_number, 1, memory_order_relaxed) + 1;
 	snprintf(id->address, sizeof(id->address), "%s", spec->address ? spec->address : "");
 	id->tls = spec->tls;
 	id->certified = spec->certified;

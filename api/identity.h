@@ -8,6 +8,7 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "base/slice.h"
 
@@ -26,6 +27,7 @@ struct identity_name {
 
 struct identity {
 	atomic_uint refs;
+	uint64_t number; /* of this process's connections, from 1 on: no two have the same */
 	/* counted by the services, of all calls of this connection */
 	atomic_uint calls;   /* open */
 	atomic_size_t bytes; /* of unary requests under way */

@@ -16,7 +16,6 @@ enum metric {
 	METRIC_REFUSED_OVERLOAD,    /* writes: the cell cannot carry more */
 	METRIC_REFUSED_STREAM_BYTES, /* messages of streams: too many bytes not taken yet */
 	METRIC_REFUSED_CALLS,       /* calls: too many open on this server */
-	METRIC_REFUSED_WATCHES,     /* watches: too many on a stream or a connection */
 	METRIC_REFUSED_RANGES,      /* big ranges: the budget for their replies is spent */
 	METRIC_REFUSED_CONNECTIONS, /* connections: out of descriptors */
 	METRIC_LOG_WRITE_BYTES,

@@ -173,7 +173,7 @@ bool page_serve(struct exchange *ex, struct slice path, bool get, bool head);
 void metric_head(struct buf *out, const char *name, const char *type, const char *help);
 void metric_gauge(struct buf *out, const char *name, const char *help, uint64_t v);
 void metric_counter(struct buf *out, const char *name, const char *help, uint64_t v);
-void metrics_write_calls(struct buf *out);
+void metrics_write_calls(struct gateway *g, struct buf *out);
 void metrics_write_etcd(struct gateway *g, struct buf *out);
 void metrics_write(struct gateway *g, struct buf *out);
 

@@ -182,7 +182,7 @@ void metrics_write(struct gateway *g, struct buf *out)
 {
 	write_process(out);
 	write_node(out, g->config.node);
-	metrics_write_calls(out);
+	metrics_write_calls(g, out);
 	metrics_write_etcd(g, out);
 	write_gateway(out, g);
 	if (g->config.metrics)

@@ -65,22 +65,29 @@ static void histogram(struct buf *out, const char *name, const char *help, const
 		   (double)all->times[t].sum_us / 1e6, name, sum);
 }
 
-static void refusals(struct buf *out, const struct metrics *all)
+/* Watches are bounded, and counted, by the core. */
+static void refusals(struct buf *out, const struct metrics *all, uint64_t watches)
 {
 	static const struct {
 		enum metric m;
 		const char *what;
-	} rows[] = { { METRIC_REFUSED_BYTES, "request_bytes" }, { METRIC_REFUSED_INFLIGHT, "in_flight" },	 { METRIC_REFUSED_CALLS, "calls" },
-		     { METRIC_REFUSED_OVERLOAD, "load" },	{ METRIC_REFUSED_STREAM_BYTES, "stream_bytes" },
-		     { METRIC_REFUSED_WATCHES, "watches" },	{ METRIC_REFUSED_RANGES, "range_bytes" }, { METRIC_REFUSED_CONNECTIONS, "descriptors" } };
+	} rows[] = { { METRIC_REFUSED_BYTES, "request_bytes" },
+		     { METRIC_REFUSED_INFLIGHT, "in_flight" },
+		     { METRIC_REFUSED_CALLS, "calls" },
+		     { METRIC_REFUSED_OVERLOAD, "load" },
+		     { METRIC_REFUSED_STREAM_BYTES, "stream_bytes" },
+		     { METRIC_REFUSED_RANGES, "range_bytes" },
+		     { METRIC_REFUSED_CONNECTIONS, "descriptors" } };
 	const char *name = "holdfast_refused_total";
 	metric_head(out, name, "counter", "What was refused because a limit was reached, by limit.");
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
 		buf_printf(out, "%s{limit=\"%s\"} %" PRIu64 "\n", name, rows[i].what, all->counters[rows[i].m]);
+	buf_printf(out, "%s{limit=\"watches\"} %" PRIu64 "\n", name, watches);
 }
 
-void metrics_write_calls(struct buf *out)
+void metrics_write_calls(struct gateway *g, struct buf *out)
 {
+	struct core_status status;
 	struct metrics *all = mem_alloc(sizeof(*all));
 	metrics_sum(all);
 	per_method(out, "grpc_server_started_total", "Calls that began, by method.", all->started);
@@ -95,7 +102,8 @@ void metrics_write_calls(struct buf *out)
 	metric_gauge(out, "etcd_disk_wal_write_bytes_total", "Bytes of entries written to the log.", all->counters[METRIC_LOG_WRITE_BYTES]);
 	metric_counter(out, "etcd_server_health_success", "Health checks that were answered with true.", all->counters[METRIC_HEALTH_OK]);
 	metric_counter(out, "etcd_server_health_failures", "Health checks that were answered with false.", all->counters[METRIC_HEALTH_BAD]);
-	refusals(out, all);
+	node_status(g->config.node, &status);
+	refusals(out, all, status.watches_refused);
 	free(all);
 }
 

@@ -19,6 +19,7 @@ struct caller {
 	struct slice user;        /* TOKEN_VERIFIED */
 	uint64_t revision;
 	struct slice common_name; /* of a certificate that was checked; empty: none */
+	uint64_t connection;      /* what it came by, as the owner numbers them; 0: nothing is known */
 	uint8_t token_is;         /* enum caller_token */
 	bool settled;             /* this replica has caught up since: a token that is unknown is unknown */
 	bool let_in;              /* an earlier message of the same stream was let in */

@@ -504,6 +504,7 @@ void core_status(const struct core *c, struct core_status *ret)
 	ret->watchers_behind = watches.behind;
 	ret->watch_events = watches.events;
 	ret->watch_lost = watches.lost;
+	ret->watches_refused = watches.refused;
 	ret->leader_changes = c->seen.leader_changes;
 	ret->proposals_failed = c->seen.proposals_failed;
 	ret->reads_failed = c->seen.reads_failed;

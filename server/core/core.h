@@ -243,7 +243,7 @@ struct core_status {
 	/* as leader: who caches what, and what waits for them to forget it */
 	uint64_t cached_things, cached_pairs, invalidations, sessions_owing, gated;
 	time_ms oldest_owed_ms;   /* how long the oldest invalidation has not been acknowledged */
-	uint64_t watch_streams, watchers_behind, watch_events, watch_lost;
+	uint64_t watch_streams, watchers_behind, watch_events, watch_lost, watches_refused;
 	uint64_t leader_changes; /* a leader was heard of that was not known before */
 	uint64_t proposals_failed, reads_failed; /* calls whose patience ended */
 	uint64_t leases_renewed; /* as leader */

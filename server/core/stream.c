@@ -16,6 +16,7 @@ struct stream_message {
 	struct call *call;     /* it waits for that; NULL: no more, or it never did */
 	bool open;             /* opens the stream; else a message on it */
 	enum method_id method; /* open */
+	uint64_t connection;   /* open */
 	struct buf bytes;
 };
 
@@ -163,7 +164,7 @@ static void deliver(struct core *c, const struct stream_message *m)
 	else if (e && e != ERR_MALFORMED)
 		watches_refuse(c->watches, m->tag, e, c->now);
 	else if (m->open)
-		watches_open(c->watches, m->tag, m->method, buf_view(&m->bytes), c->now);
+		watches_open(c->watches, (struct watch_opening){ m->tag, m->connection, m->method, buf_view(&m->bytes) }, c->now);
 	else
 		watches_message(c->watches, m->tag, buf_view(&m->bytes), c->now);
 }
@@ -187,6 +188,11 @@ static void gate_open(struct core *c, uint64_t tag, bool all)
 	gate_free(c, g);
 }
 
+static uint64_t connection_of(const struct core_event *e)
+{
+	return e->kind == EVENT_STREAM_OPEN && e->stream.caller ? e->stream.caller->connection : 0;
+}
+
 static void gate_hold(struct core *c, const struct core_event *e, bool wait)
 {
 	struct stream_gate *g = map64_get(&c->gates, e->stream.tag);
@@ -200,6 +206,7 @@ static void gate_hold(struct core *c, const struct core_event *e, bool wait)
 	m->tag = e->stream.tag;
 	m->open = e->kind == EVENT_STREAM_OPEN;
 	m->method = e->stream.method;
+	m->connection = connection_of(e);
 	m->bytes = buf_copy_of(e->stream.bytes);
 	list_push_back(&g->messages, &m->link);
 	g->len++;
@@ -276,7 +283,7 @@ void streams_step(struct core *c, const struct core_event *e)
 		if (wait || map64_get(&c->gates, tag))
 			gate_hold(c, e, wait);
 		else if (e->kind == EVENT_STREAM_OPEN)
-			watches_open(c->watches, tag, e->stream.method, e->stream.bytes, c->now);
+			watches_open(c->watches, (struct watch_opening){ tag, connection_of(e), e->stream.method, e->stream.bytes }, c->now);
 		else
 			watches_message(c->watches, tag, e->stream.bytes, c->now);
 		break;

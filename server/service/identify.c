@@ -12,7 +12,8 @@ void service_identify(struct service_call *c)
 	struct slice token = c->token;
 	if (slice_starts_with(token, bearer))
 		token = slice_of(token.ptr + bearer.len, token.len - bearer.len);
-	c->caller = (struct caller){ .common_name = c->client_cn, .token = token, .wanted = parts->audit != NULL };
+	c->caller = (struct caller){ .common_name = c->client_cn, .token = token, .wanted = parts->audit != NULL,
+				      .connection = c->identity ? c->identity->number : 0 };
 	c->token_user = (struct buf){ .ptr = NULL };
 	if (token.len == 0)
 		return;

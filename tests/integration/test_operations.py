@@ -1,6 +1,7 @@
 """What those who run it see: configuration, supervisors, health, metrics, web access, text for shells, limits."""
 import collections
 import contextlib
+import itertools
 import json
 import os
 import pathlib
@@ -10,6 +11,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+import threading
 import urllib.error
 import urllib.request
 
@@ -673,3 +675,24 @@ def one_connection_does_not_take_everything(server):
         for f in waiting:
             f.cancel()
         cells.wait_for("and they count no more", lambda: c.kv.Put.future(kit.pb.PutRequest(key=b"a", value=b"c")).exception() is None, 30)
+
+
+@test(timeout=200, full=True)
+def watches_of_one_connection_are_bounded(server):
+    """Over two streams; what is refused is counted, and another connection is not concerned."""
+    with cells.Cell(server, 1) as cell, kit.Client(cell.replicas[0]) as c, kit.Client(cell.replicas[0]) as other:
+        pb = kit.pb
+        create = pb.WatchRequest(create_request=pb.WatchCreateRequest(key=b"k"))
+
+        def watch(client, n):
+            stream = kit.rpc_pb2_grpc.WatchStub(client.channel).Watch(itertools.chain(itertools.repeat(create, n), iter(hold.wait, True)))
+            open_streams.append(stream)  # one that nobody holds is cancelled
+            return sum(next(stream).canceled for _ in range(n))
+        hold, open_streams = threading.Event(), []
+        try:
+            assert watch(c, 60_000) == 0
+            assert watch(c, 40_010) == 10
+            assert watch(other, 10) == 0
+            assert metrics_of(cell.replicas[0].url)['holdfast_refused_total{limit="watches"}'] == 10
+        finally:
+            hold.set()

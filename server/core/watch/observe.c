@@ -60,7 +60,7 @@ void observe_open(struct watches *w, struct watch_stream *s, struct slice reques
 
 	s->observer = mem_zalloc(sizeof *s->observer);
 	e = parse(s->observer, request);
-	if (!e && (w->watchers >= w->config.max_total || w->index.bytes + 2 * s->observer->name.len > RANGES_BYTES_MAX))
+	if (!e && !stream_may_have_more(w, s, 2 * s->observer->name.len))
 		e = ERR_TOO_MANY_REQUESTS;
 	if (e) {
 		stream_end(w, s, e);

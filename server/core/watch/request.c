@@ -65,8 +65,7 @@ static void create(struct watches *w, struct watch_stream *s, const Etcdserverpb
 		c.kind = CONTROL_NEGATIVE;
 	else if (id_is_taken(s, r->watch_id))
 		c.kind = CONTROL_DUPLICATE;
-	else if (s->watchers >= w->config.max_watchers || w->watchers >= w->config.max_total ||
-		 w->index.bytes + key.len + end.len > RANGES_BYTES_MAX)
+	else if (!stream_may_have_more(w, s, key.len + end.len))
 		c.kind = CONTROL_TOO_MANY;
 	else
 		c.id = r->watch_id ? r->watch_id : next_id(s);

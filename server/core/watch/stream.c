@@ -27,10 +27,44 @@ void stream_wake(struct watches *w, struct watch_stream *s)
 
 /* ---- birth and death ---- */
 
-static struct watch_stream *stream_new(struct watches *w, uint64_t tag)
+static struct watch_connection *connection_join(struct watches *w, uint64_t number)
+{
+	struct watch_connection *c = number ? map64_get(&w->connections, number) : NULL;
+
+	if (number == 0)
+		return NULL;
+	if (!c) {
+		c = mem_zalloc(sizeof *c);
+		c->number = number;
+		map64_put(&w->connections, number, c);
+	}
+	c->streams++;
+	return c;
+}
+
+static void connection_leave(struct watches *w, struct watch_connection *c)
+{
+	if (!c || --c->streams > 0)
+		return;
+	ASSERT(c->watchers == 0);
+	map64_remove(&w->connections, c->number);
+	free(c);
+}
+
+bool stream_may_have_more(struct watches *w, const struct watch_stream *s, size_t bytes)
+{
+	if (s->watchers < w->config.max_watchers && w->watchers < w->config.max_total && w->index.bytes + bytes <= RANGES_BYTES_MAX &&
+	    !(s->connection && s->connection->watchers >= w->config.max_connection))
+		return true;
+	w->refused++;
+	return false;
+}
+
+static struct watch_stream *stream_new(struct watches *w, uint64_t tag, uint64_t connection)
 {
 	struct watch_stream *s = mem_zalloc(sizeof *s);
 
+	s->connection = connection_join(w, connection);
 	s->tag = tag;
 	s->writable = true;
 	list_init(&s->wake);
@@ -41,19 +75,21 @@ static struct watch_stream *stream_new(struct watches *w, uint64_t tag)
 	return s;
 }
 
-void watches_open(struct watches *w, uint64_t tag, enum method_id method, struct slice bytes, time_ms now)
+void watches_open(struct watches *w, struct watch_opening opening, time_ms now)
 {
 	struct watch_stream *s;
 
-	ASSERT(!map64_get(&w->tags, tag));
+	ASSERT(!map64_get(&w->tags, opening.tag));
 	w->now = now;
-	s = stream_new(w, tag);
-	if (w->streams > w->config.max_streams)
+	s = stream_new(w, opening.tag, opening.connection);
+	if (w->streams > w->config.max_streams) {
+		w->refused++;
 		stream_end(w, s, ERR_TOO_MANY_REQUESTS);
-	else if (method == METHOD_ELECTION_OBSERVE)
-		observe_open(w, s, bytes);
-	else
-		ASSERT(method == METHOD_WATCH_WATCH);
+	} else if (opening.method == METHOD_ELECTION_OBSERVE) {
+		observe_open(w, s, opening.bytes);
+	} else {
+		ASSERT(opening.method == METHOD_WATCH_WATCH);
+	}
 }
 
 static void stream_free(struct watches *w, struct watch_stream *s)
@@ -62,6 +98,7 @@ static void stream_free(struct watches *w, struct watch_stream *s)
 	ASSERT(s->behind == 0);
 	w->spilled -= s->held;
 	w->streams--;
+	connection_leave(w, s->connection);
 	map64_remove(&w->tags, s->tag);
 	list_remove(&s->wake);
 	list_remove(&s->ready);

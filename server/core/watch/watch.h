@@ -26,7 +26,8 @@ struct watches;
 struct watch_config {
 	uint64_t seed;
 	time_ms progress_ms;    /* between progress notices to idle watchers that want them: 600000. Up to a tenth is added a stream */
-	uint32_t max_watchers;  /* of one stream: 100000. A creation beyond is answered as cancelled */
+	uint32_t max_watchers;  /* of one stream: 100000. A creation beyond is answered as cancelled, one of an observer ends its stream */
+	uint32_t max_connection;/* of all streams of one connection: 100000. The same */
 	uint32_t max_total;     /* of all streams: 1000000 */
 	uint32_t max_streams;   /* 100000: a stream beyond ends at once with ERR_TOO_MANY_REQUESTS */
 	uint32_t fragment_bytes;/* a larger response is split, if its watcher allows: 1.5 MiB */
@@ -38,9 +39,15 @@ struct watches *watches_new(const struct watch_config *config, const struct kv_e
 void watches_free(struct watches *w);
 
 /* ---- the streams' events. An unknown tag is a stream that has ended: nothing happens. ---- */
+struct watch_opening {
+	uint64_t tag;
+	uint64_t connection; /* streams that have the same share its bound; 0: it has none */
+	enum method_id method;
+	struct slice bytes;
+};
 /* method: METHOD_WATCH_WATCH, or METHOD_ELECTION_OBSERVE with a packed LeaderRequest (else bytes are not looked at). A tag is never used again.
  * The stream is writable from the start. Each stream gets exactly one output that is finished. */
-void watches_open(struct watches *w, uint64_t tag, enum method_id method, struct slice bytes, time_ms now);
+void watches_open(struct watches *w, struct watch_opening opening, time_ms now);
 void watches_message(struct watches *w, uint64_t tag, struct slice bytes, time_ms now); /* a packed WatchRequest */
 void watches_writable(struct watches *w, uint64_t tag);
 void watches_closed(struct watches *w, uint64_t tag); /* the client is gone: an empty output that is finished follows, and nothing else */
@@ -80,6 +87,7 @@ struct watch_stats {
 	uint64_t streams, watchers, ranges;
 	uint64_t behind;  /* watchers that have not been told everything */
 	uint64_t events, responses, lost; /* since the start: events told, messages sent, watchers cancelled by compaction */
+	uint64_t refused;                 /* creations and streams that a bound forbade */
 };
 void watches_stats(const struct watches *w, struct watch_stats *ret);
 void watches_check(const struct watches *w); /* asserts the invariants of watch_internal.h; slow, for tests */

@@ -151,8 +151,15 @@ struct observer {
 	revision told_create, told_mod; /* the last one that was told */
 };
 
+/* What the streams of one connection have together; gone with the last of them. */
+struct watch_connection {
+	uint64_t number;
+	size_t streams, watchers;
+};
+
 struct watch_stream {
 	uint64_t tag;
+	struct watch_connection *connection; /* NULL: none is known */
 	struct list wake;       /* in watches.wake: something may be done for it; in watches.dying once it has ended */
 	struct list ready;      /* in watches.ready: its output is to be handed over */
 	struct map64 ids;       /* watch ID -> watcher, or &watch_lost_mark */
@@ -210,6 +217,7 @@ struct watches {
 	struct rng rng;
 	time_ms now;
 	struct map64 tags;
+	struct map64 connections; /* number -> struct watch_connection */
 	size_t streams, watchers;
 	struct range_index index;
 	revision noted;
@@ -227,7 +235,7 @@ struct watches {
 	size_t header_len;
 	revision header_revision;
 	raft_term header_term;
-	uint64_t events_told, responses, lost;
+	uint64_t events_told, responses, lost, refused;
 };
 
 /* range.c */
@@ -253,6 +261,8 @@ static inline bool watcher_is_behind(const struct watcher *x)
 }
 
 /* stream.c */
+/* Whether one more, of a range with so many bytes, is within all bounds; it is noted when not. */
+bool stream_may_have_more(struct watches *w, const struct watch_stream *s, size_t bytes);
 struct watch_stream *stream_find(const struct watches *w, uint64_t tag);
 void stream_control(struct watches *w, struct watch_stream *s, struct control c); /* queues an answer */
 bool stream_has_room(const struct watches *w, const struct watch_stream *s);      /* one more response may be written */

@@ -78,6 +78,8 @@ struct watcher *watcher_new(struct watches *w, struct watch_stream *s, struct wa
 	s->watchers++;
 	s->notifiers += (flags & WATCHER_PROGRESS) != 0;
 	w->watchers++;
+	if (s->connection)
+		s->connection->watchers++;
 	return x;
 }
 
@@ -90,6 +92,8 @@ void watcher_remove(struct watches *w, struct watcher *x)
 	s->watchers--;
 	s->notifiers -= (x->flags & WATCHER_PROGRESS) != 0;
 	w->watchers--;
+	if (s->connection)
+		s->connection->watchers--;
 	range_put_back(&w->index, x->range);
 	free(x);
 	caught_up(w, s);

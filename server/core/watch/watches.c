@@ -9,6 +9,7 @@ const struct watch_config watch_config_default = {
 	.seed = 1,
 	.progress_ms = 600000,
 	.max_watchers = 100000,
+	.max_connection = 100000,
 	.max_total = 1000000,
 	.max_streams = 100000,
 	.fragment_bytes = 3u << 19,
@@ -45,6 +46,8 @@ void watches_free(struct watches *w)
 	streams_bury(w, SIZE_MAX);
 	ASSERT(w->streams == 0);
 	map64_deinit(&w->tags);
+	ASSERT(w->connections.len == 0);
+	map64_deinit(&w->connections);
 	heap_deinit(&w->parked);
 	heap_deinit(&w->near);
 	heap_deinit(&w->far[0]);
@@ -146,6 +149,7 @@ void watches_stats(const struct watches *w, struct watch_stats *ret)
 		.events = w->events_told,
 		.responses = w->responses,
 		.lost = w->lost,
+		.refused = w->refused,
 	};
 }
 

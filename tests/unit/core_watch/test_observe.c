@@ -164,7 +164,7 @@ START_TEST(observe__a_request_that_is_none_ends_it)
 {
 	struct watch_output o;
 
-	watches_open(w.watches, 999, METHOD_ELECTION_OBSERVE, slice_of_str("\x0a\x7f"), w.now);
+	watches_open(w.watches, (struct watch_opening){ 999, 0, METHOD_ELECTION_OBSERVE, slice_of_str("\x0a\x7f") }, w.now);
 	watches_take(w.watches, w.now);
 	ck_assert(watches_next_output(w.watches, &o));
 	ck_assert(o.finished && o.err == ERR_MALFORMED && o.messages.len == 0);

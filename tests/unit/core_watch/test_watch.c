@@ -124,6 +124,43 @@ START_TEST(watch__too_many_on_one_stream_are_refused)
 }
 END_TEST
 
+START_TEST(watch__too_many_by_one_connection_are_refused)
+{
+	struct client *a, *b, *observer, *other;
+	struct watch_stats stats;
+
+	watches_free(w.watches);
+	w.config.max_connection = 3;
+	w.watches = watches_new(&w.config, &w.env);
+	w.connection = 7;
+	a = world_watch(&w);
+	b = world_watch(&w);
+	for (int i = 0; i < 2; i++)
+		client_create(a, (struct watch_spec){ .key = "a" });
+	for (int i = 0; i < 2; i++)
+		client_create(b, (struct watch_spec){ .key = "a" });
+	SEES(a, "created 0@1 created 1@1");
+	SEES(b, "created 0@1 refused@1(etcdserver: too many requests)");
+	observer = world_observe(&w, "lock", false);
+	SEES(observer, "end ERR_TOO_MANY_REQUESTS");
+	w.connection = 8;
+	other = world_watch(&w);
+	client_create(other, (struct watch_spec){ .key = "a" });
+	SEES(other, "created 0@1");
+	client_cancel(a, 1);
+	client_create(b, (struct watch_spec){ .key = "a" });
+	SEES(a, "canceled 1@1");
+	SEES(b, "created 1@1");
+	client_close(a);
+	SEES(b, ""); /* what it had is free, once its end has been handed over */
+	client_create(b, (struct watch_spec){ .key = "a" });
+	client_create(b, (struct watch_spec){ .key = "a" });
+	SEES(b, "created 2@1 refused@1(etcdserver: too many requests)");
+	watches_stats(w.watches, &stats);
+	ck_assert_uint_eq(stats.refused, 3);
+}
+END_TEST
+
 /* ---- where it starts ---- */
 
 START_TEST(watch__from_the_past_reads_history)
@@ -726,6 +763,7 @@ static Suite *suite(void)
 	tcase_add_test(tc, watch__a_negative_start_is_refused);
 	tcase_add_test(tc, watch__ranges_are_etcds);
 	tcase_add_test(tc, watch__too_many_on_one_stream_are_refused);
+	tcase_add_test(tc, watch__too_many_by_one_connection_are_refused);
 	tcase_add_test(tc, watch__from_the_past_reads_history);
 	tcase_add_test(tc, watch__from_the_future_waits_for_it);
 	tcase_add_test(tc, watch__from_the_future_gets_nothing_old_when_a_lagging_replica_catches_up);

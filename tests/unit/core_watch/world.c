@@ -202,7 +202,7 @@ static struct client *client_new(struct world *w, enum method_id method, struct 
 	c->observes = method == METHOD_ELECTION_OBSERVE;
 	c->next = w->clients;
 	w->clients = c;
-	watches_open(w->watches, c->tag, method, bytes, w->now);
+	watches_open(w->watches, (struct watch_opening){ c->tag, w->connection, method, bytes }, w->now);
 	return c;
 }
 

@@ -25,6 +25,7 @@ struct world {
 	struct watches *watches;
 	time_ms now;
 	uint64_t next_tag;
+	uint64_t connection;    /* that streams come by which are opened from now on; 0: none is known */
 	struct client *clients; /* newest first */
 };
 
