@@ -133,6 +133,7 @@ static void on_metrics(void *ctx, struct buf *out)
 	struct server *s = ctx;
 	service_write_metrics(s->service, out);
 	credentials_metrics(&s->parts, out);
+	peers_write_metrics(s->peers, out);
 	tls_write_metrics((struct tls_context *const[]){ s->transport.client, s->transport.peer }, 2, out);
 }
 

@@ -69,6 +69,8 @@ static const struct ignored table[] = {
 	{ "feature-gates", false, IGNORE, "", "there are no features to be switched" },
 	{ "socket-reuse-port", true, IGNORE, "false", "a port is one replica's" },
 	{ "socket-reuse-address", true, IGNORE, "true", "addresses are always taken anew" },
+	{ "experimental-peer-skip-client-san-verification", true, IGNORE, "true", "names in a peer's certificate are held against --peer-cert-allowed-cn and -hostname alone" },
+	{ "peer-skip-client-san-verification", true, IGNORE, "true", "names in a peer's certificate are held against --peer-cert-allowed-cn and -hostname alone" },
 	{ "raft-read-timeout", false, IGNORE, NULL, "a silent stream ends after 5 s" },
 	{ "raft-write-timeout", false, IGNORE, NULL, "a silent stream ends after 5 s" },
 	{ "enable-pprof", true, IGNORE, "false", "use perf or gdb" },

@@ -41,6 +41,13 @@ struct target {
 	char *host, *port, *name;          /* under TLS: where to connect, and what the certificate must be for; NULL: plain */
 };
 
+/* What went to and came from a peer, since the start. */
+struct link_figures {
+	uint64_t sent_bytes, received_bytes;
+	uint64_t sends_failed;    /* streams to it that broke; what outboxes drop comes on top */
+	uint64_t receives_failed; /* streams from it that broke, and bytes that are no frame */
+};
+
 struct link {
 	struct peers *peers;
 	member_id id;
@@ -54,6 +61,7 @@ struct link {
 	bool ready;           /* open and nothing under way: who puts a message must wake the thread */
 	bool in_open;         /* the peer has a stream open to here */
 	bool guest;           /* in no set: gone with that stream */
+	struct link_figures figures;
 	uint64_t leave_ms;    /* a guest that was in the set before: gone by then; 0: no such time */
 
 	/* under work */
@@ -127,6 +135,7 @@ bool link_same_targets(const struct link *a, const struct link *b);
 void link_free(struct link *l);            /* no dial may be left */
 void links_run(struct peers *p);           /* after a wake: new links, removed ones, outboxes */
 uint64_t links_tick(struct peers *p);      /* what is due; returns when to call it next */
+void link_received(struct peers *p, member_id member, size_t bytes, bool failed);
 void link_stream_in_opened(struct peers *p, member_id member, struct slice urls);
 void link_stream_in_broke(struct peers *p, member_id member);
 

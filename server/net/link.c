@@ -195,6 +195,7 @@ static void link_down(struct link *l, const struct dial *d, uint64_t now)
 	bool steady = d->open && now - d->opened_ms >= STEADY_MS;
 	pthread_mutex_lock(&l->peers->mu);
 	l->open = l->ready = false;
+	l->figures.sends_failed += d->open;
 	outbox_trim(&l->outbox, OUTBOX_CLOSED_BYTES);
 	pthread_mutex_unlock(&l->peers->mu);
 	l->dial = NULL;
@@ -273,6 +274,9 @@ static void pump(struct link *l)
 		return;
 	d->frame = frame_pack_take(&items);
 	d->sending = true;
+	pthread_mutex_lock(&l->peers->mu);
+	l->figures.sent_bytes += grpc_byte_buffer_length(d->frame);
+	pthread_mutex_unlock(&l->peers->mu);
 	op.data.send_message.send_message = d->frame;
 	dial_op(d, &op, 1, &d->sent);
 }
@@ -556,6 +560,17 @@ static void add_guest(struct peers *p, member_id member, struct slice urls)
 	p->links_len++;
 	pthread_mutex_unlock(&p->mu);
 	log_info("a peer that is not known here has connected", LOG_ID("member", member), LOG_SLICE("addresses", urls));
+}
+
+void link_received(struct peers *p, member_id member, size_t bytes, bool failed)
+{
+	struct link *l = find(p, member);
+	if (!l)
+		return;
+	pthread_mutex_lock(&p->mu);
+	l->figures.received_bytes += bytes;
+	l->figures.receives_failed += failed;
+	pthread_mutex_unlock(&p->mu);
 }
 
 /* Who has just reached us can be reached, most likely. */

@@ -301,6 +301,7 @@ static void set_one_locked(struct peers *p, const struct peer_address *address)
 	}
 	if (old) {
 		l->in_open = old->in_open;
+		l->figures = old->figures;
 		outbox_move(&l->outbox, &old->outbox);
 		remove_locked(p, old);
 	}

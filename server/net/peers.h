@@ -52,6 +52,7 @@ void peers_send(struct peers *p, member_id to, struct buf *bytes, bool bulk);
 void peers_set_info(struct peers *p, struct slice info);
 /* Asks the replica at that URL (tls: for https, or NULL). Blocks; any thread. ERR_CLOSED: it cannot be reached, or has nothing to tell; em says why. */
 enum err peers_ask_info(const char *url, struct tls_context *tls, uint64_t timeout_ms, struct buf *ret, struct errmsg *em);
+void peers_write_metrics(struct peers *p, struct buf *out); /* appends Prometheus text. Any thread */
 void peers_stop(struct peers *p); /* closes all, joins its threads; no callback comes after it. Not from a callback */
 bool peers_left_behind(const struct peers *p); /* after peers_stop: gRPC has not let go of everything, the queue must be left behind as well */
 void peers_free(struct peers *p); /* stops it first; NULL is fine; nobody else may use p any more */

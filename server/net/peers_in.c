@@ -162,8 +162,11 @@ static void on_received(struct rpc_tag *tag, bool ok)
 		log_warn("a peer's stream does not hold frames, closed it", LOG_ID("member", s->member));
 		fine = false;
 	}
-	if (m)
+	/* One that ends is no failure but when it breaks, which `closed` tells. */
+	if (m) {
+		link_received(p, s->member, grpc_byte_buffer_length(m), !fine && !s->cancelled_by_us);
 		grpc_byte_buffer_destroy(m);
+	}
 	if (p->scratch.cap > SCRATCH_KEEP)
 		buf_free(&p->scratch);
 	if (fine)
@@ -193,8 +196,10 @@ static void on_closed(struct rpc_tag *tag, bool ok)
 	list_remove(&s->node);
 	p->streams_in_len--;
 	stream_cancel(s); /* also wakes a receive that is still under way */
-	if (!s->replaced && !p->ending)
+	if (!s->replaced && !p->ending) {
+		link_received(p, s->member, 0, true);
 		link_stream_in_broke(p, s->member);
+	}
 	stream_tag_back(s);
 	peers_leave(p);
 }

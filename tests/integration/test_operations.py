@@ -366,6 +366,40 @@ def watches_that_were_cancelled_are_counted_no_more(server):
             cells.wait_for("nothing", lambda: figures() == (0, 0, 0), 5)
 
 
+@test(own=True)
+def what_peers_say_to_each_other_is_counted(server):
+    """Under etcd's names, with a peer's ID as the label."""
+    with cells.Cell(server, 3) as cell, kit.Client(cell.leader()) as c:
+        leader = cell.leader()
+        others = {f"{m.ID:x}": next(r for r in cell.replicas if r.name == m.name)
+                  for m in c.cluster.MemberList(kit.pb.MemberListRequest()).members if m.name != leader.name}
+
+        def figure(what, label, peer):
+            return metrics_of(leader.url)[f'etcd_network_peer_{what}_total{{{label}="{peer}"}}']
+        before = {p: figure("sent_bytes", "To", p) for p in others}
+        for _ in range(4):
+            c.put(b"k", bytes(100_000))
+        for p in others:
+            cells.wait_for("all of it went out", lambda p=p: figure("sent_bytes", "To", p) - before[p] > 400_000)
+            assert figure("received_bytes", "From", p) > 0
+            assert figure("sent_failures", "To", p) == figure("received_failures", "From", p) == 0, p
+        peer, gone = next(iter(others.items()))
+        gone.kill()
+        cells.wait_for("its streams broke", lambda: figure("sent_failures", "To", peer) > 0 and figure("received_failures", "From", peer) > 0)
+        assert [v for n, v in metrics_of(leader.url).items() if n.startswith("etcd_network_active_peers") and n.endswith(f'Remote="{peer}"}}')] == [0]
+
+
+@test(own=True)
+def every_flag_of_stock_etcds_help_is_known(server):
+    """One at a time, with the value that its help names as the default: what is not known ends the start."""
+    told = subprocess.run(["etcd", "--help"], capture_output=True, text=True, check=False)
+    flags = re.findall(r"^ +--([a-z0-9-]+)", told.stdout + told.stderr, re.M)
+    assert len(flags) > 70, flags
+    for flag in flags:
+        p = subprocess.run([server, f"--{flag}=", "--no-such-flag"], capture_output=True, text=True, timeout=10, check=False)
+        assert p.returncode != 0 and f"unknown flag '--{flag}'" not in p.stderr, p.stderr
+
+
 def promtool(text):
     p = subprocess.run(["promtool", "check", "metrics"], input=text, text=True, capture_output=True, check=False)
     return set((p.stdout + p.stderr).splitlines())
