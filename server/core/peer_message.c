@@ -233,7 +233,7 @@ static struct peer *admit(struct core *c, const struct envelope *env)
 	struct peer *p;
 
 	/* Who was removed is told so. Who is just not known here may have been added a moment ago. */
-	if (member_was_removed(&c->state, env->from)) {
+	if (!r && member_was_removed(&c->state, env->from)) {
 		send_refusal(c, env->from, REFUSED(MEMBER), &c->strangers_told_at);
 		return NULL;
 	}
@@ -259,13 +259,9 @@ static struct peer *admit(struct core *c, const struct envelope *env)
 
 static void receive_raft(struct core *c, struct peer *p, struct slice body)
 {
-	Holdfast__Internal__RaftMessage *pb;
 	struct raft_message m;
 
-	if (pb_check(&holdfast__internal__raft_message__descriptor, body, 2) != PB_CHECK_OK)
-		return;
-	pb = holdfast__internal__raft_message__unpack(&c->arena.pb, body.len, body.ptr);
-	if (pb && raft_message_decode(pb, &c->arena, &m) == ERR_OK) {
+	if (raft_message_decode(body, &c->arena, &m) == ERR_OK) {
 		m.from = p->id;
 		m.to = c->config.member;
 		if (!(m.kind == RAFT_KIND(APPEND) && snapshot_blocks_appends(c)))

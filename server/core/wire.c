@@ -1,7 +1,9 @@
 /* wire.c: see wire.h. A varint of more than ten bytes, a field number 0, a group and a length past the end are malformed. */
 #include "wire.h"
 
-static bool read_varint(struct wire *w, uint64_t *ret)
+#include <endian.h>
+
+static bool read_long_varint(struct wire *w, uint64_t *ret)
 {
 	uint64_t v = 0;
 
@@ -18,18 +20,39 @@ static bool read_varint(struct wire *w, uint64_t *ret)
 	return false;
 }
 
-static bool read_fixed(struct wire *w, unsigned size)
+/* Most numbers, and nearly all tags and lengths, are one byte. */
+static inline bool read_varint(struct wire *w, uint64_t *ret)
 {
-	if ((size_t)(w->end - w->at) < size)
+	if (w->at < w->end && *w->at < 0x80) {
+		*ret = *w->at++;
+		return true;
+	}
+	return read_long_varint(w, ret);
+}
+
+static inline bool read_fixed64(struct wire *w)
+{
+	if ((size_t)(w->end - w->at) < sizeof w->value)
 		return false;
-	w->value = 0;
-	for (unsigned i = 0; i < size; i++)
-		w->value |= (uint64_t)w->at[i] << (8 * i);
-	w->at += size;
+	memcpy(&w->value, w->at, sizeof w->value);
+	w->value = le64toh(w->value);
+	w->at += sizeof w->value;
 	return true;
 }
 
-static bool read_bytes(struct wire *w)
+static bool read_fixed32(struct wire *w)
+{
+	uint32_t v;
+
+	if ((size_t)(w->end - w->at) < sizeof v)
+		return false;
+	memcpy(&v, w->at, sizeof v);
+	w->value = le32toh(v);
+	w->at += sizeof v;
+	return true;
+}
+
+static inline bool read_bytes(struct wire *w)
 {
 	uint64_t len;
 
@@ -40,17 +63,17 @@ static bool read_bytes(struct wire *w)
 	return true;
 }
 
-static bool read_value(struct wire *w)
+static inline bool read_value(struct wire *w)
 {
 	switch (w->type) {
 	case WIRE_VARINT:
 		return read_varint(w, &w->value);
 	case WIRE_FIXED64:
-		return read_fixed(w, 8);
+		return read_fixed64(w);
 	case WIRE_BYTES:
 		return read_bytes(w);
 	case WIRE_FIXED32:
-		return read_fixed(w, 4);
+		return read_fixed32(w);
 	}
 	return false;
 }
@@ -77,24 +100,6 @@ bool wire_next(struct wire *w)
 	if (!read_value(w))
 		w->bad = true;
 	return !w->bad;
-}
-
-uint64_t wire_u64(struct wire *w)
-{
-	if (w->type == WIRE_BYTES) {
-		w->bad = true;
-		return 0;
-	}
-	return w->value;
-}
-
-struct slice wire_bytes(struct wire *w)
-{
-	if (w->type != WIRE_BYTES) {
-		w->bad = true;
-		return (struct slice){ 0 };
-	}
-	return w->bytes;
 }
 
 uint64_t wire_find_u64(struct slice bytes, uint32_t field, uint64_t fallback)

@@ -24,12 +24,29 @@ void wire_init(struct wire *w, struct slice bytes);
 bool wire_next(struct wire *w); /* false at the end and once bad */
 
 /* The field's value; of another type: bad. Numbers take any number type, since both ends are ours and may differ in age. */
-uint64_t wire_u64(struct wire *w);
+static inline uint64_t wire_u64(struct wire *w)
+{
+	if (w->type == WIRE_BYTES) {
+		w->bad = true;
+		return 0;
+	}
+	return w->value;
+}
+
 static inline int64_t wire_i64(struct wire *w)
 {
 	return (int64_t)wire_u64(w);
 }
-struct slice wire_bytes(struct wire *w);
+
+static inline struct slice wire_bytes(struct wire *w)
+{
+	if (w->type != WIRE_BYTES) {
+		w->bad = true;
+		return (struct slice){ 0 };
+	}
+	return w->bytes;
+}
+
 /* A field of `bytes` read alone: the number of its last occurrence, or fallback. */
 uint64_t wire_find_u64(struct slice bytes, uint32_t field, uint64_t fallback);
 struct slice wire_find_bytes(struct slice bytes, uint32_t field); /* empty when absent */

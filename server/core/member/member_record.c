@@ -5,6 +5,8 @@
  * a replica a state that it believes equal and is not. The hash is that of these bytes; members are few and change rarely. */
 #include "core/member/member_record.h"
 
+#include <endian.h>
+
 #include "base/arena.h"
 #include "base/hash.h"
 #include "base/mem.h"
@@ -28,8 +30,9 @@ static const struct member_record *record_of(const struct tree_record *r)
 
 void member_put_key(member_id id, uint8_t ret_key[8])
 {
-	for (unsigned i = 0; i < 8; i++)
-		ret_key[i] = (uint8_t)(id >> (56 - 8 * i));
+	uint64_t be = htobe64(id);
+
+	memcpy(ret_key, &be, sizeof(be));
 }
 
 static char *copy_str(const char *str)

@@ -1,7 +1,8 @@
 /* raft_codec.c: raft messages to bytes and back.
  *
- * Appends are most of what replicas say to each other, so the writer knows every length before it writes: one
- * reservation, and each entry's data is copied once.
+ * Appends are most of what replicas say to each other, so the caller can know the length before it writes: one
+ * reservation, and each entry's data is copied once. For the same reason the reader goes over the bytes itself: the
+ * entries are made from them, with nothing in between.
  *
  * What arrives is a peer's word, and a peer may be broken. The reader lets through only messages that a sound replica
  * could have sent, so that no handler of raft has to check the following again:
@@ -12,6 +13,7 @@
 #include "core/raft/raft_codec.h"
 
 #include "base/pbw.h"
+#include "core/wire.h"
 
 #define NUMBER_MAX ((uint64_t)INT64_MAX) /* C4 */
 #define KIND(name) HOLDFAST__INTERNAL__RAFT_MESSAGE_KIND__##name
@@ -64,8 +66,6 @@ static void entry_encode(const struct raft_entry *e, struct buf *out)
 
 void raft_message_encode(const struct raft_message *m, struct buf *out)
 {
-	/* Every writer of pbw.h asks for the room of the longest number, so ask for a little more than the size. */
-	buf_reserve(out, raft_message_encoded_size(m) + 32);
 	pbw_u64(out, 1, m->kind);
 	pbw_u64(out, 2, m->term);
 	pbw_u64(out, 3, m->log.index);
@@ -91,90 +91,128 @@ static bool id_is_sound(raft_index index, raft_term term)
 }
 
 /* For the kinds whose log field names an entry: no sender knows an entry of a term after its own. */
-static bool log_is_sound(const Holdfast__Internal__RaftMessage *pb)
+static bool log_is_sound(const struct raft_message *m)
 {
-	switch (pb->kind) {
+	switch (m->kind) {
 	case KIND(RAFT_PREVOTE):
 	case KIND(RAFT_VOTE):
 	case KIND(RAFT_APPEND):
 	case KIND(RAFT_SNAPSHOT):
-		return id_is_sound(pb->log_index, pb->log_term) && pb->log_term <= pb->term;
+		return id_is_sound(m->log.index, m->log.term) && m->log.term <= m->term;
 	default:
 		return true;
 	}
 }
 
-static bool numbers_are_sound(const Holdfast__Internal__RaftMessage *pb) /* (C4) */
+static bool numbers_are_sound(const struct raft_message *m) /* (C4) */
 {
-	return pb->term <= NUMBER_MAX && pb->log_index <= NUMBER_MAX && pb->log_term <= NUMBER_MAX && pb->commit <= NUMBER_MAX &&
-	       pb->match_index <= NUMBER_MAX && pb->match_term <= NUMBER_MAX && pb->round <= NUMBER_MAX && pb->chunk <= NUMBER_MAX &&
-	       pb->chunks <= NUMBER_MAX;
+	return (m->term | m->log.index | m->log.term | m->commit | m->match.index | m->match.term | m->round | m->chunk | m->chunks) <= NUMBER_MAX;
 }
 
-static bool message_is_sound(const Holdfast__Internal__RaftMessage *pb)
+static bool message_is_sound(const struct raft_message *m)
 {
-	bool known = pb->kind > KIND(RAFT_NONE) && pb->kind <= KIND(RAFT_TIMEOUT_NOW);
+	bool known = m->kind > KIND(RAFT_NONE) && m->kind <= KIND(RAFT_TIMEOUT_NOW);
 
-	if (!known || !numbers_are_sound(pb) || !log_is_sound(pb))
+	if (!known || !numbers_are_sound(m) || !log_is_sound(m))
 		return false;
-	if (pb->n_entries > 0 && pb->kind != KIND(RAFT_APPEND)) /* (C1) */
+	if (m->entries_len > 0 && m->kind != KIND(RAFT_APPEND)) /* (C1) */
 		return false;
-	return pb->kind != KIND(RAFT_SNAPSHOT) || pb->chunk < pb->chunks;
+	return m->kind != KIND(RAFT_SNAPSHOT) || m->chunk < m->chunks;
 }
 
-static bool entries_are_sound(const Holdfast__Internal__RaftMessage *pb)
+/* All but the entries, which are only counted. A field that comes twice counts as it comes last, as protobuf has it. */
+static bool read_fields(struct slice body, struct raft_message *m)
 {
-	struct entry_id prev = { .index = pb->log_index, .term = pb->log_term };
+	uint64_t kind = 0;
+	struct wire w;
 
-	for (size_t i = 0; i < pb->n_entries; i++) { /* (C2) */
-		const Holdfast__Internal__RaftEntry *e = pb->entries[i];
+	for (wire_init(&w, body); wire_next(&w);) {
+		switch (w.field) {
+		case 1: kind = wire_u64(&w); break;
+		case 2: m->term = wire_u64(&w); break;
+		case 3: m->log.index = wire_u64(&w); break;
+		case 4: m->log.term = wire_u64(&w); break;
+		case 5: m->commit = wire_u64(&w); break;
+		case 6: m->reject = wire_u64(&w) != 0; break;
+		case 7: m->match.index = wire_u64(&w); break;
+		case 8: m->match.term = wire_u64(&w); break;
+		case 9: m->round = wire_u64(&w); break;
+		case 10: m->force = wire_u64(&w) != 0; break;
+		case MESSAGE_ENTRIES:
+			(void)wire_bytes(&w);
+			m->entries_len++;
+			break;
+		case 12: m->chunk = wire_u64(&w); break;
+		case 13: m->chunks = wire_u64(&w); break;
+		case 14: m->data = wire_bytes(&w); break;
+		case 15: m->state_hash = wire_u64(&w); break;
+		case 16: m->lost = wire_u64(&w) != 0; break;
+		default: break;
+		}
+	}
+	m->kind = (uint32_t)kind;
+	return !w.bad && kind <= UINT32_MAX;
+}
 
-		/* index 0 is a log_index that wrapped around */
-		if (e->index == 0 || e->index != prev.index + 1 || e->term == 0)
+/* One that follows `prev`; NULL: none that a sound peer sends. */
+static struct raft_entry *read_entry(struct slice bytes, struct entry_id prev, raft_term of_message)
+{
+	uint64_t index = 0, term = 0, kind = 0;
+	struct slice data = { .ptr = NULL };
+	struct wire w;
+
+	for (wire_init(&w, bytes); wire_next(&w);) {
+		switch (w.field) {
+		case ENTRY_INDEX: index = wire_u64(&w); break;
+		case ENTRY_TERM: term = wire_u64(&w); break;
+		case ENTRY_KIND: kind = wire_u64(&w); break;
+		case ENTRY_DATA: data = wire_bytes(&w); break;
+		default: break;
+		}
+	}
+	/* (C2); index 0 is a log_index that wrapped around */
+	if (w.bad || index == 0 || index != prev.index + 1 || term == 0 || term < prev.term || term > of_message)
+		return NULL;
+	if (kind > RAFT_ENTRY_CONFIG || data.len > UINT32_MAX)
+		return NULL;
+	return raft_entry_new((struct entry_id){ .index = index, .term = term }, (enum raft_entry_kind)kind, data);
+}
+
+/* Into m->entries, which has room for them. */
+static bool read_entries(struct slice body, struct raft_message *m)
+{
+	struct entry_id prev = m->log;
+	struct wire w;
+
+	m->entries_len = 0;
+	for (wire_init(&w, body); wire_next(&w);) {
+		struct raft_entry *e;
+
+		if (w.field != MESSAGE_ENTRIES)
+			continue;
+		e = read_entry(w.bytes, prev, m->term);
+		if (!e)
 			return false;
-		if (e->term < prev.term || e->term > pb->term)
-			return false;
-		if (e->kind > RAFT_ENTRY_CONFIG || e->data.len > UINT32_MAX)
-			return false;
+		m->entries[m->entries_len++] = e;
 		prev = (struct entry_id){ .index = e->index, .term = e->term };
 	}
 	return true;
 }
 
-static struct raft_entry **entries_decode(const Holdfast__Internal__RaftMessage *pb, struct arena *arena)
+enum err raft_message_decode(struct slice body, struct arena *arena, struct raft_message *ret)
 {
-	struct raft_entry **entries = arena_alloc(arena, pb->n_entries * sizeof(struct raft_entry *));
+	struct raft_message m = { .kind = 0 };
 
-	for (size_t i = 0; i < pb->n_entries; i++) {
-		const Holdfast__Internal__RaftEntry *e = pb->entries[i];
-		struct entry_id id = { .index = e->index, .term = e->term };
-
-		entries[i] = raft_entry_new(id, (enum raft_entry_kind)e->kind, slice_of(e->data.data, e->data.len));
-	}
-	return entries;
-}
-
-enum err raft_message_decode(const Holdfast__Internal__RaftMessage *pb, struct arena *arena, struct raft_message *ret)
-{
-	if (!message_is_sound(pb) || !entries_are_sound(pb))
+	if (!read_fields(body, &m) || !message_is_sound(&m))
 		return ERR_MALFORMED;
-	*ret = (struct raft_message){
-		.kind = (uint32_t)pb->kind,
-		.term = pb->term,
-		.log = { .index = pb->log_index, .term = pb->log_term },
-		.commit = pb->commit,
-		.reject = pb->reject != 0,
-		.force = pb->force != 0,
-		.match = { .index = pb->match_index, .term = pb->match_term },
-		.round = pb->round,
-		.entries = pb->n_entries ? entries_decode(pb, arena) : NULL,
-		.entries_len = pb->n_entries,
-		.chunk = pb->chunk,
-		.chunks = pb->chunks,
-		.data = slice_of(pb->data.data, pb->data.len),
-		.state_hash = pb->state_hash,
-		.lost = pb->lost != 0,
-	};
+	if (m.entries_len > 0) {
+		m.entries = arena_alloc(arena, m.entries_len * sizeof(struct raft_entry *));
+		if (!read_entries(body, &m)) {
+			raft_message_release(&m);
+			return ERR_MALFORMED;
+		}
+	}
+	*ret = m;
 	return ERR_OK;
 }
 

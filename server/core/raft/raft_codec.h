@@ -11,10 +11,10 @@
 void raft_message_encode(const struct raft_message *m, struct buf *out);
 size_t raft_message_encoded_size(const struct raft_message *m);
 
-/* Checks and takes apart what a peer sent. The entries are new objects with one reference each: raft_message_release()
- * drops them. Their array is in the arena; m->data is borrowed from *pb. from, to and wait_seq are 0.
+/* Checks and takes apart what a peer sent: a packed RaftMessage. The entries are new objects with one reference each:
+ * raft_message_release() drops them. Their array is in the arena; m->data is borrowed from *body. from, to and wait_seq are 0.
  * ERR_MALFORMED: *ret is untouched and there is nothing to release. */
-enum err raft_message_decode(const Holdfast__Internal__RaftMessage *pb, struct arena *arena, struct raft_message *ret);
+enum err raft_message_decode(struct slice body, struct arena *arena, struct raft_message *ret);
 
 /* Drops one reference of each entry, and forgets them. For received messages and for those of a ready alike; the array
  * itself belongs to whoever made it. */

@@ -175,10 +175,12 @@ void raft_check(const struct raft *r)
 	ASSERT(l->first <= l->snapshot.index + 1);
 	ASSERT(l->last.term <= r->term);
 	size_t bytes = 0;
+	raft_term before = 0;
 	for (raft_index i = l->mem_first; i <= l->last.index; i++) {
 		const struct raft_entry *e = log_at(l, i);
 		ASSERT(e->index == i);
-		ASSERT_IF(i > l->mem_first, e->term >= log_at(l, i - 1)->term);
+		ASSERT(e->term >= before);
+		before = e->term;
 		bytes += e->len;
 	}
 	ASSERT(bytes == l->bytes);
