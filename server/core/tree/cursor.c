@@ -51,6 +51,7 @@ static struct tree_record *seek(struct tree_cursor *c, const struct tree *t, str
 {
 	struct tree_node *n = t->root;
 	unsigned at;
+	bool found;
 
 	c->tree = t;
 	c->depth = 0;
@@ -61,7 +62,7 @@ static struct tree_record *seek(struct tree_cursor *c, const struct tree *t, str
 		cursor_push(c, n, at);
 		n = inner_of(n)->children[at];
 	}
-	at = node_find_record(t->type, n, key);
+	at = node_find_record(t->type, n, key, &found);
 	cursor_push(c, n, at);
 	if (before)
 		return tree_prev(c);
@@ -123,6 +124,7 @@ static uint64_t rank_of(const struct tree *t, struct slice key)
 {
 	struct tree_node *n = t->root;
 	uint64_t rank = 0;
+	bool found;
 
 	if (!n)
 		return 0;
@@ -132,7 +134,7 @@ static uint64_t rank_of(const struct tree *t, struct slice key)
 			rank += inner_of(n)->counts[i];
 		n = inner_of(n)->children[at];
 	}
-	return rank + node_find_record(t->type, n, key);
+	return rank + node_find_record(t->type, n, key, &found);
 }
 
 uint64_t tree_count(const struct tree *t, struct slice lo, struct slice hi, bool has_hi)

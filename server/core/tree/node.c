@@ -18,7 +18,36 @@
  * race, as long as readers leave counts alone. The functions that readers use (find, cursor.c) do. */
 #include "core/tree/node.h"
 
+#include <endian.h>
+
 #include "base/mem.h"
+
+/* Most comparisons of two keys are decided by their first bytes, as a number: shorter keys as if zeros followed, which leaves the order of
+ * those that differ here as it is. */
+static inline uint64_t first_bytes(struct slice key)
+{
+	uint64_t v = 0;
+
+	if (key.len >= sizeof(v)) {
+		memcpy(&v, key.ptr, sizeof(v));
+		return be64toh(v);
+	}
+	for (size_t i = 0; i < key.len; i++)
+		v |= (uint64_t)key.ptr[i] << (56 - 8 * i);
+	return v;
+}
+
+/* slice_cmp(a, key), where `first` is first_bytes(key). */
+static inline int compare(struct slice a, struct slice key, uint64_t first)
+{
+	uint64_t v = first_bytes(a);
+
+	if (v != first)
+		return v < first ? -1 : 1;
+	if (a.len <= sizeof(v) || key.len <= sizeof(v))
+		return (a.len > key.len) - (a.len < key.len);
+	return slice_cmp(slice_of(a.ptr + sizeof(v), a.len - sizeof(v)), slice_of(key.ptr + sizeof(v), key.len - sizeof(v)));
+}
 
 static struct tree_separator *separator_between(struct slice below, struct slice above)
 {
@@ -158,10 +187,11 @@ uint64_t node_count(struct tree_node *n)
 unsigned node_find_child(struct tree_node *n, struct slice key)
 {
 	unsigned lo = 0, hi = n->len; /* the child is in [lo, hi) */
+	uint64_t first = first_bytes(key);
 
 	while (hi - lo > 1) {
 		unsigned mid = lo + (hi - lo) / 2;
-		if (slice_cmp(separator_view(inner_of(n)->separators[mid]), key) <= 0)
+		if (compare(separator_view(inner_of(n)->separators[mid]), key, first) <= 0)
 			lo = mid;
 		else
 			hi = mid;
@@ -169,13 +199,21 @@ unsigned node_find_child(struct tree_node *n, struct slice key)
 	return lo;
 }
 
-unsigned node_find_record(const struct tree_type *type, struct tree_node *n, struct slice key)
+unsigned node_find_record(const struct tree_type *type, struct tree_node *n, struct slice key, bool *ret_found)
 {
 	unsigned lo = 0, hi = n->len;
+	uint64_t first = first_bytes(key);
 
+	*ret_found = false;
 	while (lo < hi) {
 		unsigned mid = lo + (hi - lo) / 2;
-		if (slice_cmp(type->key(leaf_of(n)->records[mid]), key) < 0)
+		int c = compare(type->key(leaf_of(n)->records[mid]), key, first);
+
+		if (c == 0) {
+			*ret_found = true;
+			return mid;
+		}
+		if (c < 0)
 			lo = mid + 1;
 		else
 			hi = mid;

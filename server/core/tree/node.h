@@ -58,7 +58,8 @@ bool node_drop_some(const struct tree_type *type, struct tree_node **root, size_
 struct tree_node *node_own(struct tree_node *n);                           /* n itself, or a copy in exchange for this reference to it */
 uint64_t node_count(struct tree_node *n);                                  /* records below */
 unsigned node_find_child(struct tree_node *n, struct slice key);           /* the one child that may hold key */
-unsigned node_find_record(const struct tree_type *type, struct tree_node *n, struct slice key); /* the first with key >= key; may be len */
+/* The first with key >= key, which may be len; found: it is that very key. */
+unsigned node_find_record(const struct tree_type *type, struct tree_node *n, struct slice key, bool *ret_found);
 
 void leaf_insert(struct tree_node *n, unsigned at, struct tree_record *r);
 void leaf_remove(struct tree_node *n, unsigned at);                        /* hands its reference to the caller */

@@ -45,6 +45,7 @@ static bool path_find(struct tree_cursor *c, const struct tree *t, struct slice 
 {
 	struct tree_node *n = t->root;
 	unsigned at;
+	bool found;
 
 	for (c->depth = 0; n->level > 0; c->depth++) {
 		ASSERT(c->depth < NODE_DEPTH_MAX - 1);
@@ -53,11 +54,11 @@ static bool path_find(struct tree_cursor *c, const struct tree *t, struct slice 
 		c->at[c->depth] = (uint16_t)at;
 		n = inner_of(n)->children[at];
 	}
-	at = node_find_record(t->type, n, key);
+	at = node_find_record(t->type, n, key, &found);
 	c->path[c->depth] = n;
 	c->at[c->depth] = (uint16_t)at;
 	c->depth++;
-	return at < n->len && slice_eq(t->type->key(leaf_of(n)->records[at]), key);
+	return found;
 }
 
 /* N4 for every node of the path. */
@@ -200,11 +201,16 @@ bool tree_remove(struct tree *t, struct slice key)
 
 struct tree_record *tree_get(const struct tree *t, struct slice key)
 {
-	struct tree_cursor c;
+	struct tree_node *n = t->root;
+	unsigned at;
+	bool found;
 
-	if (!t->root || !path_find(&c, t, key))
+	if (!n)
 		return NULL;
-	return *path_slot(&c);
+	while (n->level > 0)
+		n = inner_of(n)->children[node_find_child(n, key)];
+	at = node_find_record(t->type, n, key, &found);
+	return found ? leaf_of(n)->records[at] : NULL;
 }
 
 struct tree_record *tree_edit_begin(struct tree *t, struct slice key)
