@@ -1,8 +1,9 @@
 /* encoder.c: from an open view to chunks.
  *
- * Reads the view and nothing else, so it may run on any thread while the core goes on. A record is encoded before it is known whether it
- * still fits; one that does not waits for the next chunk. A group's header tells the count, which is known only when the group ends:
- * hence a group is put together aside and appended as a whole. Memory: two chunks and a record. */
+ * Reads the view and nothing else, so it may run on any thread while the core goes on. Everything is written where it stays: a record's length
+ * is known only behind it, a group's count only at its end, so both are guessed and the bytes moved should the guess take another number of
+ * bytes: the length to be like the last one's, the count to be all that the tree has left, which fails once a chunk at most. A record that
+ * turns out not to fit is taken back, and written again into the next chunk. Memory: a chunk and a record. */
 #include "base/mem.h"
 #include "base/pbw.h"
 #include "core/snapshot/format.h"
@@ -12,30 +13,20 @@ struct snapshot_encoder {
 	struct tree *trees[STATE_TREES_MAX];
 	size_t trees_len, tree; /* tree: the one `cursor` is in */
 	struct tree_cursor cursor;
+	struct tree_record *next; /* NULL: there is no more */
+	uint64_t left;            /* of that tree, with next */
+	size_t length_bytes;      /* that the last record's length took */
 	uint64_t cell_id;
 	bool begun;
-	bool waiting;      /* `record` is the next one to write */
-	struct buf record;
-	struct buf group;  /* the open group's records */
-	uint64_t count;    /* of them */
 };
 
 /* The first record from here on, in the next tree that has any. */
-static struct tree_record *enter_tree(struct snapshot_encoder *e)
+static void enter_tree(struct snapshot_encoder *e)
 {
-	struct tree_record *r = NULL;
-
-	while (e->tree < e->trees_len && !(r = tree_first(&e->cursor, e->trees[e->tree])))
+	e->next = NULL;
+	while (e->tree < e->trees_len && !(e->next = tree_first(&e->cursor, e->trees[e->tree])))
 		e->tree++;
-	return r;
-}
-
-static void wait_with(struct snapshot_encoder *e, struct tree_record *r)
-{
-	buf_clear(&e->record);
-	e->waiting = r != NULL;
-	if (r)
-		e->trees[e->tree]->type->encode(r, &e->record);
+	e->left = e->next ? e->trees[e->tree]->len : 0;
 }
 
 struct snapshot_encoder *snapshot_encoder_new(const struct state *view, uint64_t cell_id)
@@ -45,16 +36,13 @@ struct snapshot_encoder *snapshot_encoder_new(const struct state *view, uint64_t
 	e->view = *view;
 	e->trees_len = state_trees(&e->view, e->trees);
 	e->cell_id = cell_id;
-	wait_with(e, enter_tree(e));
+	e->length_bytes = 1;
+	enter_tree(e);
 	return e;
 }
 
 void snapshot_encoder_free(struct snapshot_encoder *e)
 {
-	if (!e)
-		return;
-	buf_free(&e->record);
-	buf_free(&e->group);
 	free(e);
 }
 
@@ -92,36 +80,72 @@ static void append_head(struct snapshot_encoder *e, struct buf *chunk)
 	buf_free(&record);
 }
 
-/* used: bytes of the chunk so far, its version byte and closed groups; any chunk takes at least one record. */
-static bool fits(const struct snapshot_encoder *e, size_t used)
+/* Puts a number in front of what has been written from `at` + `guess` on; `guess` bytes were left for it. */
+static void put_number(struct buf *chunk, size_t at, size_t guess, uint64_t v)
 {
-	size_t record = pbw_varint_size(e->record.len) + e->record.len;
+	size_t size = pbw_varint_size(v), end = chunk->len;
 
-	return (used == 1 && e->count == 0) || used + GROUP_HEADER_MAX + e->group.len + record <= SNAPSHOT_CHUNK_BYTES;
+	if (size > guess)
+		buf_reserve(chunk, size - guess);
+	if (size != guess)
+		memmove(chunk->ptr + at + size, chunk->ptr + at + guess, end - at - guess);
+	chunk->len = at;
+	pbw_varint(chunk, v); /* asks for no more room than is there: see leave_room() */
+	chunk->len = end + size - guess;
 }
 
-/* Writes records of one tree until it ends or the chunk is full; returns whether there is room for more. */
+/* For a number, with what pbw_varint() wants to have behind it. */
+static void leave_room(struct buf *chunk, size_t guess)
+{
+	enum { VARINT_MAX = 10 };
+
+	buf_reserve(chunk, guess + VARINT_MAX);
+	chunk->len += guess;
+}
+
+static void append_next(struct snapshot_encoder *e, struct buf *chunk)
+{
+	size_t at = chunk->len, guess = e->length_bytes;
+
+	leave_room(chunk, guess);
+	e->trees[e->tree]->type->encode(e->next, chunk);
+	e->length_bytes = pbw_varint_size(chunk->len - at - guess);
+	put_number(chunk, at, guess, chunk->len - at - guess);
+}
+
+/* Writes records of one tree until it ends or the chunk is full; returns whether there is room for more. Any chunk takes at least one record. */
 static bool append_tree(struct snapshot_encoder *e, struct buf *chunk, size_t start)
 {
 	const struct tree_type *type = e->trees[e->tree]->type;
-	struct tree_record *r = NULL;
-	bool room;
+	size_t group = chunk->len, guess = pbw_varint_size(e->left), count_at, records;
+	bool first = group - start == 1, room = true;
+	uint64_t count = 0;
 
-	buf_clear(&e->group);
-	e->count = 0;
-	while ((room = fits(e, chunk->len - start))) {
-		append_record(&e->group, buf_view(&e->record));
-		e->count++;
-		r = tree_next(&e->cursor);
-		if (!r)
+	pbw_varint(chunk, type->section);
+	pbw_varint(chunk, type->version);
+	count_at = chunk->len;
+	leave_room(chunk, guess);
+	records = chunk->len;
+	while (e->next) {
+		size_t before = chunk->len;
+
+		append_next(e, chunk);
+		room = (first && count == 0) || group - start + GROUP_HEADER_MAX + chunk->len - records <= SNAPSHOT_CHUNK_BYTES;
+		if (!room) {
+			chunk->len = before;
 			break;
-		wait_with(e, r);
+		}
+		count++;
+		e->left--;
+		e->next = tree_next(&e->cursor);
 	}
-	if (e->count > 0)
-		append_group(chunk, type->section, type->version, e->count, buf_view(&e->group));
+	if (count > 0)
+		put_number(chunk, count_at, guess, count);
+	else
+		chunk->len = group;
 	if (room) { /* then it is the tree that has ended */
 		e->tree++;
-		wait_with(e, enter_tree(e));
+		enter_tree(e);
 	}
 	return room;
 }
@@ -130,13 +154,14 @@ bool snapshot_encoder_next(struct snapshot_encoder *e, struct buf *ret_chunk)
 {
 	size_t start = ret_chunk->len;
 
-	if (e->begun && !e->waiting)
+	if (e->begun && !e->next)
 		return false;
+	buf_reserve(ret_chunk, 4096);
 	buf_append_byte(ret_chunk, CHUNK_VERSION);
 	if (!e->begun)
 		append_head(e, ret_chunk);
 	e->begun = true;
-	while (e->waiting && append_tree(e, ret_chunk, start))
+	while (e->next && append_tree(e, ret_chunk, start))
 		;
 	return true;
 }
