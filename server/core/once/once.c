@@ -205,11 +205,12 @@ static void make_room(struct once *o, const struct result_record *newcomer, once
 void once_keep(struct once *o, const struct once_id *id, const struct once_outcome *outcome, once_lives_fn lives, void *ctx)
 {
 	struct result_record *r = result_new(id->session, id->request, outcome);
+	uint64_t before = o->state->results.len;
 
-	ASSERT(!tree_get(&o->state->results, result_record_type.key(&r->base))); /* O1 */
 	note(o, r);
 	tree_put_take(&o->state->results, &r->base);
-	if (count_of(o, id->session) > ONCE_RESULTS_MAX)
+	ASSERT(o->state->results.len == before + 1); /* O1 */
+	if (before >= ONCE_RESULTS_MAX && count_of(o, id->session) > ONCE_RESULTS_MAX)
 		make_room(o, r, lives, ctx);
 }
 
