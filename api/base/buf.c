@@ -21,38 +21,16 @@ void buf_clear(struct buf *b)
 	b->len = 0;
 }
 
-void buf_reserve(struct buf *b, size_t extra)
+void buf_grow(struct buf *b, size_t extra)
 {
 	size_t cap;
 
-	if (extra <= b->cap - b->len)
-		return;
 	ASSERT(extra <= SIZE_MAX / 4 && b->len <= SIZE_MAX / 4);
 	cap = b->cap ? b->cap * 2 : BUF_CAP_MIN;
 	if (cap < b->len + extra)
 		cap = b->len + extra;
 	b->ptr = mem_realloc(b->ptr, cap);
 	b->cap = cap;
-}
-
-void buf_append(struct buf *b, const void *ptr, size_t len)
-{
-	if (len == 0)
-		return;
-	buf_reserve(b, len);
-	memcpy(b->ptr + b->len, ptr, len);
-	b->len += len;
-}
-
-void buf_append_slice(struct buf *b, struct slice s)
-{
-	buf_append(b, s.ptr, s.len);
-}
-
-void buf_append_byte(struct buf *b, uint8_t byte)
-{
-	buf_reserve(b, 1);
-	b->ptr[b->len++] = byte;
 }
 
 void buf_printf(struct buf *b, const char *fmt, ...)

@@ -1,6 +1,8 @@
 /* pbw.c: writes protobuf by hand. Fields must be written in ascending order to match what protobuf-c packs. */
 #include "base/pbw.h"
 
+#include <endian.h>
+
 #include "base/mem.h"
 
 enum { VARINT_MAX = 10, TAG_MAX = 5 };
@@ -65,9 +67,9 @@ void pbw_fixed64(struct buf *b, uint32_t field, uint64_t v)
 		return;
 	buf_reserve(b, TAG_MAX + 8);
 	at = put_tag(b->ptr + b->len, field, PROTOBUF_C_WIRE_TYPE_64BIT);
-	for (unsigned i = 0; i < 8; i++)
-		*at++ = (uint8_t)(v >> (8 * i));
-	set_end(b, at);
+	v = htole64(v);
+	memcpy(at, &v, sizeof v);
+	set_end(b, at + sizeof v);
 }
 
 void pbw_bytes_always(struct buf *b, uint32_t field, struct slice s)
