@@ -107,6 +107,16 @@ static size_t config_of(const struct replica *r, struct raft_member out[RAFT_MEM
 	return n;
 }
 
+/* It changes with what is applied alone. */
+static void note_config(struct replica *r)
+{
+	raft_index applied = core_state(r->core)->applied.index;
+
+	if (r->config_at != applied || applied == 0)
+		r->config_len = config_of(r, r->config);
+	r->config_at = applied;
+}
+
 /* Of who leads: one change at a time, and none before something of its own term is committed. */
 static void check_change(struct replica *r, const struct raft_entry *e)
 {
@@ -245,7 +255,7 @@ void check_step(struct replica *r)
 	      "%s: commits up to entry %llu, which is of an older term", r->name, (unsigned long long)commit);
 	note_commit(r, commit);
 	note_applied(r);
-	r->config_len = config_of(r, r->config);
+	note_config(r);
 	if (role == RAFT_LEADER && r->w->config.cachers > 0)
 		check_gate(r);
 	if (r->batches++ % 256 == 0)
@@ -270,7 +280,8 @@ void check_started(struct replica *r)
 	r->noted_gated = 0;
 	r->noted_revision = core_state(r->core)->revision;
 	r->leads = false;
-	r->config_len = config_of(r, r->config);
+	r->config_at = 0;
+	note_config(r);
 	r->noted_last = dlog_end(&r->log) - 1;
 	CHECK(w, "P8", r->noted_term >= d->hard.term, "%s: starts in term %llu, was in %llu", r->name, (unsigned long long)r->noted_term,
 	      (unsigned long long)d->hard.term);

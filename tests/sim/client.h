@@ -15,6 +15,7 @@ enum op_kind {
 extern const char *const op_names[OP_KIND_COUNT];
 
 enum op_slot { SLOT_KV, SLOT_KV_2, SLOT_KV_3, SLOT_LOCK, SLOT_LEASE, SLOT_KEEP_ALIVE, SLOT_COUNT };
+enum { KV_SLOTS_MAX = 3 };
 
 /* One request. Its number is its place in world.ops plus one: also the core's tag, and what its value says. */
 struct op {

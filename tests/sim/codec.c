@@ -10,12 +10,16 @@ const char *const op_names[OP_KIND_COUNT] = { "put", "delete", "get", "get seria
 
 void key_text(uint32_t key, char ret[8])
 {
-	snprintf(ret, 8, "/k%02u", key % 100);
+	memcpy(ret, "/k", 2);
+	ret[2] = (char)('0' + key / 10 % 10);
+	ret[3] = (char)('0' + key % 10);
+	ret[4] = '\0';
 }
 
 void lock_text(uint32_t lock, char ret[8])
 {
-	snprintf(ret, 8, "lock%u", lock % 10);
+	memcpy(ret, "lock0", 6);
+	ret[4] = (char)('0' + lock % 10);
 }
 
 uint32_t key_number(struct slice key)

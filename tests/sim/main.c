@@ -1,12 +1,14 @@
 /* main.c: many seeds, each in a process of its own, so that an assertion that fails in one does not end the others.
  *
- *   sim [--seeds N] [--first SEED] [--minutes M] [--file FILE] [--seed SEED [--trace]] [--replicas R] [--seconds S] [--jobs J] [--one-failure]
+ *   sim [--seeds N] [--first SEED] [--minutes M] [--file FILE] [--seed SEED [--trace]] [--replicas R] [--clients C] [--seconds S] [--jobs J]
+ *       [--slots K] [--one-failure]
  *
  * Prints a line a failure with the command that replays it, then the totals, then "COUNT passed failed". */
 #include "sim.h"
 
 #include <errno.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -22,6 +24,8 @@ struct run {
 	bool one_seed, one_failure;
 	SIM_VEC(uint64_t) listed; /* of the file */
 	uint64_t next;
+	SIM_VEC(double) speeds; /* simulated seconds in one of a processor, of each run that is good */
+	double processor;       /* seconds, of those */
 	struct timespec began;
 	struct totals totals;
 };
@@ -93,17 +97,29 @@ static void add(struct totals *to, const struct totals *t)
 		a[i] += b[i];
 }
 
+static double seconds_of(struct timeval t) { return (double)t.tv_sec + (double)t.tv_usec / 1e6; }
+
+static void note_speed(struct run *run, const struct totals *t, const struct rusage *used)
+{
+	double took = seconds_of(used->ru_utime) + seconds_of(used->ru_stime);
+
+	run->processor += took;
+	*SIM_PUSH(&run->speeds) = (double)t->sim_us / 1e6 / (took > 1e-6 ? took : 1e-6);
+}
+
 static void finish(struct run *run, struct job *j)
 {
 	struct totals t;
+	struct rusage used;
 	int status = 0;
 	bool ok = read(j->fd, &t, sizeof t) == (ssize_t)sizeof t;
 
 	close(j->fd);
-	while (waitpid(j->pid, &status, 0) < 0 && errno == EINTR)
+	while (wait4(j->pid, &status, 0, &used) < 0 && errno == EINTR)
 		;
 	if (ok && WIFEXITED(status) && WEXITSTATUS(status) == 0) {
 		add(&run->totals, &t);
+		note_speed(run, &t, &used);
 		j->pid = 0;
 		return;
 	}
@@ -116,20 +132,47 @@ static void finish(struct run *run, struct job *j)
 	printf("     replay: scripts/sim --seed %llu", (unsigned long long)j->seed);
 	if (run->opts.replicas)
 		printf(" --replicas %u", run->opts.replicas);
+	if (run->opts.clients)
+		printf(" --clients %u", run->opts.clients);
+	if (run->opts.slots)
+		printf(" --slots %u", run->opts.slots);
 	printf(" --seconds %u --trace\n", run->opts.seconds);
 	fflush(stdout);
 	j->pid = 0;
 }
 
+static int by_size(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+/* By the processor's time of each run, from its fork to its end: what else the machine does does not count. */
+static void print_speed(struct run *run)
+{
+	const struct totals *t = &run->totals;
+	const double *v = run->speeds.at;
+	size_t n = run->speeds.len;
+
+	if (n == 0)
+		return;
+	qsort(run->speeds.at, n, sizeof *run->speeds.at, by_size);
+	printf("TOTAL speed: %.0f times real time on one processor: the slowest run %.0f, a tenth below %.0f, median %.0f, the fastest %.0f; %.1f operations "
+	       "a second of each client while it works\n",
+	       (double)t->sim_us / 1e6 / run->processor, v[0], v[n / 10], v[n / 2], v[n - 1], (double)t->operations * 1e6 / (double)t->work_us);
+}
+
 #define N(x) (unsigned long long)t->x
 
-static void print_totals(const struct run *run)
+static void print_totals(struct run *run)
 {
 	const struct totals *t = &run->totals;
 	double took = seconds_since(&run->began);
 
 	printf("TOTAL %llu seeds, %llu simulated seconds in %.1f s: %.1f seeds/s, %.0f times real time\n", N(seeds), N(sim_us) / SIM_SECOND, took,
 	       (double)t->seeds / took, (double)t->sim_us / 1e6 / took);
+	print_speed(run);
 	printf("TOTAL faults: %llu crashes, %llu partitions, %llu pauses, %llu disk stalls, %llu slow links, %llu of %llu packets lost, %llu client stops\n",
 	       N(crashes), N(partitions), N(pauses), N(stalls), N(slow_links), N(lost_packets), N(packets), N(client_freezes));
 	printf("TOTAL more faults: %llu leads handed over, %llu disks exchanged, %llu damaged (%llu lost what was acknowledged)\n", N(transfers), N(wipes), N(damages), N(losses));
@@ -243,6 +286,10 @@ static void parse(struct run *run, int argc, char **argv)
 			run->file = v;
 		} else if (!strcmp(a, "--replicas")) {
 			run->opts.replicas = (uint32_t)strtoul(v, NULL, 10);
+		} else if (!strcmp(a, "--clients")) {
+			run->opts.clients = (uint32_t)strtoul(v, NULL, 10);
+		} else if (!strcmp(a, "--slots")) {
+			run->opts.slots = (uint32_t)strtoul(v, NULL, 10);
 		} else if (!strcmp(a, "--seconds")) {
 			run->opts.seconds = (uint32_t)strtoul(v, NULL, 10);
 		} else if (!strcmp(a, "--jobs")) {
@@ -260,8 +307,9 @@ static void parse(struct run *run, int argc, char **argv)
 		}
 		i += used;
 	}
-	if (run->opts.replicas > REPLICAS_MAX || run->opts.seconds < 30 || run->jobs < 1 || run->jobs > 64) {
-		fprintf(stderr, "sim: at most %d replicas, at least 30 seconds, 1 to 64 jobs\n", REPLICAS_MAX);
+	if (run->opts.replicas > REPLICAS_MAX || run->opts.clients > CLIENTS_MAX || run->opts.slots > KV_SLOTS_MAX || run->opts.seconds < 30 || run->jobs < 1 || run->jobs > 64) {
+		fprintf(stderr, "sim: at most %d replicas, %d clients and %d calls of each, at least 30 seconds, 1 to 64 jobs\n", REPLICAS_MAX, CLIENTS_MAX,
+			KV_SLOTS_MAX);
 		exit(2);
 	}
 }
@@ -282,5 +330,6 @@ int main(int argc, char **argv)
 	run_all(&run);
 	print_totals(&run);
 	free(run.listed.at);
+	free(run.speeds.at);
 	return run.totals.failed ? 1 : 0;
 }

@@ -76,6 +76,22 @@ struct ev {
 	void *ptr;
 };
 
+#define WHEEL_SLOTS 1024
+
+struct near_ev {
+	struct ev e;
+	uint32_t next; /* in its slot, or of those that are free: index + 1 */
+};
+
+struct queue {
+	sim_us horizon;
+	SIM_VEC(struct near_ev) near;
+	uint32_t slots[WHEEL_SLOTS], free; /* the first of each: index + 1 */
+	uint64_t used[WHEEL_SLOTS / 64];   /* slots that are not empty, as bits */
+	size_t near_len;
+	SIM_VEC(struct ev) far;
+};
+
 struct packet {
 	uint32_t from, to;
 	bool late; /* a copy that was long on its way: the healed network has none */
@@ -84,6 +100,7 @@ struct packet {
 
 void sim_at(struct world *w, sim_us at, struct ev e);
 bool sim_next(struct world *w, struct ev *ret);
+void sim_forget(struct world *w); /* all that is still to happen */
 _Noreturn void sim_fail(struct world *w, const char *promise, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 void sim_trace_line(struct world *w, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 #define TRACE(w, ...) ((w)->opts.trace ? sim_trace_line((w), __VA_ARGS__) : (void)0)
@@ -209,6 +226,7 @@ struct replica {
 	bool leads;
 	struct raft_member config[RAFT_MEMBERS_MAX]; /* as of the last batch */
 	size_t config_len;
+	raft_index config_at; /* what was applied when it was looked at */
 	uint64_t noted_gated;
 };
 

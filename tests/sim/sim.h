@@ -28,12 +28,13 @@ struct totals {
 	uint64_t retries, repeated; /* request IDs */
 	uint64_t changes, changes_refused, joined, removed;
 	uint64_t sessions, cached, cached_reads, invalidations, watch_fires, gated; /* caches */
+	uint64_t operations, work_us; /* begun by clients; the time they had for it, summed over them */
 	uint64_t library_sessions, library_jeopardies, library_hits, library_writes, library_told;
 };
 
 struct sim_options {
 	uint64_t seed;
-	uint32_t replicas;  /* 0: by seed */
+	uint32_t replicas, clients, slots; /* 0: by seed */
 	uint32_t seconds;
 	bool trace, ci;
 };
@@ -64,7 +65,7 @@ struct world {
 	struct rng rng, net_rng, disk_rng, fault_rng, cache_rng;
 	sim_us now;
 	uint64_t next_seq;
-	SIM_VEC(struct ev) heap;
+	struct queue queue;
 	enum phase phase;
 	sim_us heal_at, leader_due_at, drain_at, end_at;
 	uint64_t cell_id;

@@ -12,6 +12,8 @@ static void draw_config(struct world *w)
 
 	cf->replicas = w->opts.replicas ? w->opts.replicas : sizes[rng_below(r, sizeof sizes / sizeof *sizes)];
 	cf->clients = (uint32_t)rng_between(r, 6, 20);
+	if (w->opts.clients)
+		cf->clients = w->opts.clients;
 	cf->keys = (uint32_t)rng_between(r, 3, KEYS_MAX);
 	cf->locks = (uint32_t)rng_between(r, ELECTIONS_MAX + 1, rng_chance(r, 300000) ? ELECTIONS_MAX + 1 : LOCKS_MAX);
 	cf->watchers = (uint32_t)rng_below(r, WATCHERS_MAX + 1);
@@ -90,6 +92,8 @@ static void begin(struct world *w)
 	draw_config(w);
 	draw_flapping(w);
 	w->config.members = w->opts.seed % 5 == 2;
+	if (w->opts.slots)
+		w->config.kv_slots = w->opts.slots;
 	if (w->config.members) {
 		w->config.replicas = operator_slots(w->config.replicas);
 		w->config.wipes = false; /* slots are: they begin with empty disks */
@@ -126,15 +130,7 @@ static void end(struct world *w)
 	for (uint32_t i = 0; i < w->config.replicas; i++)
 		replica_deinit(&w->replicas[i]);
 	referee_free(w->referee);
-	for (size_t i = 0; i < w->heap.len; i++) {
-		struct ev *e = &w->heap.at[i];
-
-		if (e->kind == EV_PACKET)
-			buf_free(&((struct packet *)e->ptr)->bytes);
-		else if (e->ptr)
-			buf_free(&((struct call_msg *)e->ptr)->bytes);
-		free(e->ptr);
-	}
+	sim_forget(w);
 	for (size_t i = 0; i < w->log.len; i++)
 		raft_entry_unref(w->log.at[i].entry);
 	for (uint32_t i = 0; i < KEYS_MAX; i++)
@@ -147,7 +143,6 @@ static void end(struct world *w)
 		client_deinit(&w->clients[i]);
 	for (uint32_t i = 0; i < w->config.users; i++)
 		user_deinit(&w->users[i]);
-	free(w->heap.at);
 	free(w->log.at);
 	free(w->ops.at);
 	free(w->events.at);
@@ -220,6 +215,10 @@ static void next_phase(struct world *w, enum phase p)
 	if (p == PHASE_HEALED) {
 		TRACE(w, "all is healed");
 		faults_heal(w);
+	}
+	if (p == PHASE_DRAIN) {
+		w->totals.operations = w->ops.len;
+		w->totals.work_us = w->config.clients * w->now;
 	}
 	if (p == PHASE_DRAIN)
 		for (uint32_t i = 0; i < w->config.clients; i++)
