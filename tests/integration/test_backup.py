@@ -1,4 +1,4 @@
-"""Backups of real cells: saved, looked at, damaged, restored; and what replicas do about alarms and data that is damaged under them."""
+"""Backups of real cells: saved, looked at, damaged, restored; and what replicas do about alarms."""
 import base64
 import json
 import pathlib
@@ -190,38 +190,3 @@ def over_the_quota_the_alarm_comes_and_goes_by_itself(server):
         cs[2].kv.DeleteRange(pb.DeleteRangeRequest(key=b"k", range_end=b"l"), timeout=5)
         insist(lambda: cs[1].put(b"again", b"x"))
         cells.wait_for("the alarm is gone", lambda: not cs[1].maintenance.Alarm(pb.AlarmRequest(), timeout=5).alarms)
-
-
-def flip(path, needle):
-    """A bit within each copy of it: LMDB leaves old pages behind, which nobody reads."""
-    data = bytearray(path.read_bytes())
-    at = data.find(needle)
-    assert at > 0, f"{needle} is not in {path}"
-    while at > 0:
-        data[at + len(needle) // 2] ^= 0x10
-        at = data.find(needle, at)
-    path.write_bytes(data)
-
-
-@test(own=True, timeout=120)
-def a_bit_that_flipped_in_the_log_or_in_a_snapshot_is_not_served(server):
-    """The replica says so and stops; the others go on; it is replaced as an empty member would be."""
-    with cells.Cell(server, 3, flags=["--snapshot-count", "100"]) as cell, clients(cell) as cs:
-        for i in range(350):
-            insist(lambda i=i: cs[i % 3].put(b"k%03d" % i, b"unmistakable %03d" % i))
-        cells.wait_for("snapshots are there", lambda: all(list(r.data_dir.glob("snap-*")) for r in cell.replicas))
-        victim = next(r for r in cell.replicas if r is not cell.leader())
-        victim.stop()
-        for what in ("log", "snap-*"):
-            place = next(p for p in victim.data_dir.glob(f"{what}/data.mdb"))
-            good = place.read_bytes()
-            flip(place, b"unmistakable 340" if what == "log" else b"unmistakable 050")
-            victim.start()
-            cells.wait_for("it stops", lambda: not victim.running(), 15)
-            assert victim.process.returncode == 1
-            said = victim.log_tail(4)
-            assert "replace" in said or "add it again" in said, said
-            insist(lambda: cs[cell.replicas.index(next(r for r in cell.replicas if r is not victim))].put(b"on", b"x"))
-            place.write_bytes(good)
-        victim.start()
-        cell.wait_ready([victim])
