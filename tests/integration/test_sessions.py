@@ -261,6 +261,7 @@ def the_leader_dies_and_no_cache_is_stale(server):
             v = s.next("invalidation", 30)
             assert v.all and v.number == 1 and v.term > term
         future = put_future(cs[others[0]], "/cfg/a", b"new", 60)
+        cells.wait_for("the write waits at the gate", lambda: "\nholdfast_gated_writes 1\n" in cells.http(f"http://{cell.leader().endpoint}/metrics")[1], 20)
         assert not stays.get("/cfg/a", cache=True).grant.term
         assert stays.get("/cfg/a").node.value == b"old" and not future.done()
         beside = insist(lambda: put(cs[others[1]], "/beside", b"1"))
