@@ -13,6 +13,8 @@
  *   (T4) the window follows the rate that the cell was seen to carry: what is in the log is worth about ADMIT_TARGET_MS. A mark is put at the log's end
  *        and looked for among what is applied; whatever was in front of it took that long. Only a mark that was put while somebody waited tells how much
  *        that is at the most, any other how much it is at least. So a cell whose ways are long, not narrow, comes to a larger window.
+ *   (T5) what passes the line by and is a write to the gate all the same, a change of users or roles, waits where it came from until this replica serves
+ *        as leader: for the gate as T1 has it.
  *
  * What overtakes is harmless to whoever waits for answers: only what is not answered yet is overtaken, and of such calls none may be relied upon to be
  * carried out before another (docs/decisions/0008-user-load-waits-in-front.md). */
@@ -100,10 +102,12 @@ enum err admit_propose(struct core *c, const struct command *cmd, struct slice b
 {
 	struct admission *a = &c->admission;
 
-	if (!command_waits_in_line(cmd->kind))
+	if (!command_waits_in_line(cmd->kind) && !kv_may_write_keys(cmd->kind))
 		return gate_propose(c, cmd, bytes);
 	if (raft_role(c->raft) != RAFT_LEADER || raft_transferee(c->raft))
 		return ERR_NOT_LEADER;
+	if (!command_waits_in_line(cmd->kind))
+		return core_leads(c) ? gate_propose(c, cmd, bytes) : ERR_TOO_MANY_REQUESTS; /* T5 */
 	if (list_empty(&a->queue) && is_open(c)) {
 		enum err e = gate_propose(c, cmd, bytes);
 

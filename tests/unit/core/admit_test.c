@@ -232,6 +232,40 @@ START_TEST(admit__a_lost_leader_loses_nothing_and_doubles_nothing)
 }
 END_TEST
 
+static bool is_elected(struct mini_cell *m)
+{
+	ck_assert_uint_lt(mini_now(m), 10000);
+	for (size_t i = 0; i < 3; i++)
+		if (status_of(m, i).role == RAFT_LEADER)
+			return true;
+	return false;
+}
+
+/* What changes rights is a write to the gate, and waits in no line: it waits all the same until the leader knows whom it has to wait for. */
+START_TEST(admit__a_change_of_rights_waits_until_the_leader_serves)
+{
+	struct mini_cell *m = mini_new(&(struct mini_options){ .replicas = 3, .seed = 11, .disk_ms = 30, .net_ms = 1 });
+	Etcdserverpb__AuthUserAddRequest r = ETCDSERVERPB__AUTH_USER_ADD_REQUEST__INIT;
+	uint64_t tags[180];
+	char name[32];
+	size_t n = 0;
+
+	r.name = name;
+	r.hashedpassword = "";
+	while (!is_elected(m))
+		mini_run(m, 1);
+	ck_assert_uint_eq(mini_leader(m), 3); /* nobody serves yet */
+	for (unsigned ms = 0; ms < 60; ms++, mini_run(m, 1))
+		for (size_t i = 0; i < 3; i++) {
+			snprintf(name, sizeof name, "u%zu", n);
+			tags[n++] = mini_request(m, i, METHOD_AUTH_USER_ADD, &r.base);
+		}
+	for (size_t i = 0; i < n; i++)
+		OK(m, tags[i]);
+	mini_free(m);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("admit");
@@ -246,6 +280,7 @@ int main(void)
 	tcase_add_test(t, admit__more_than_it_carries_is_refused);
 	tcase_add_test(t, admit__large_ones_have_a_bound_in_bytes);
 	tcase_add_test(t, admit__a_lost_leader_loses_nothing_and_doubles_nothing);
+	tcase_add_test(t, admit__a_change_of_rights_waits_until_the_leader_serves);
 	suite_add_tcase(s, t);
 	r = srunner_create(s);
 	srunner_run_all(r, CK_ENV);
