@@ -1,6 +1,8 @@
 """Bits that flip on a replica's disk: found at the start, cut out, fetched again from the others; alone it is refused."""
+import contextlib
+
 import cells
-from kit import Client, insist, same_everywhere
+from kit import Client, error_of, insist, pb, same_everywhere
 from runner import test
 
 FLAGS = ["--snapshot-count", "100", "--snapshot-catchup-entries", "20", "--heartbeat-interval", "50", "--election-timeout", "500"]
@@ -16,6 +18,12 @@ def flip(path, text):
     assert found, f"{text!r} is not in {path}"
     with open(path, "r+b") as f:
         f.write(data)
+
+
+def probe(replica, path):
+    with contextlib.suppress(OSError):
+        return cells.http(replica.url + path)
+    return None
 
 
 def put_many(replica, first, last):
@@ -55,6 +63,33 @@ def a_damaged_log_and_a_damaged_snapshot_are_fetched_again_from_the_peers(server
         r.start()
         cell.wait_ready()
         assert not (r.data_dir / "damaged").exists(), "what was kept of the damage is kept for ever"
+
+
+@test(own=True)
+def nobody_is_served_while_it_recovers(server):
+    """Those who have what it lost stand still: it knows that it may lack users and roles, so it tells nobody anything, however old an answer may be."""
+    with cells.Cell(server, 3, FLAGS) as cell:
+        others, r = cell.replicas[:2], cell.replicas[2]
+        put_many(others[0], 0, 50)
+        r.kill()
+        flip(r.data_dir / "log/data.mdb", b"value-number-40.")
+        for x in others:
+            x.pause()
+        try:
+            r.start()
+            status, text = cells.wait_for("it answers", lambda: probe(r, "/readyz"), 20)
+            assert status == 503 and "recovering from the peers" in text, text
+            with Client(r) as c:
+                refused = ("UNAVAILABLE", "holdfast: this replica's disk was damaged, it recovers from its peers: ask another")
+                assert error_of(c.range, key=b"k1", serializable=True) == refused
+                assert error_of(c.range, key=b"k1") == refused
+                assert error_of(c.put, b"k1", b"x") == refused
+                assert error_of(list, c.kv.RangeStream(pb.RangeRequest(key=b"k1", serializable=True), timeout=10)) == refused
+        finally:
+            for x in others:
+                x.resume()
+        cell.wait_ready()
+        same_everywhere(cell)
 
 
 @test(own=True)
