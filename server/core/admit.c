@@ -114,10 +114,8 @@ enum err admit_propose(struct core *c, const struct command *cmd, struct slice b
 		if (e != ERR_TOO_MANY_REQUESTS)
 			return e;
 	}
-	if (admit_refuses(c, command_is_reserved(cmd->kind), bytes.len)) {
-		a->refused++;
+	if (admit_refuses(c, command_is_reserved(cmd->kind), bytes.len))
 		return ERR_TOO_MANY_REQUESTS;
-	}
 	wait_in_line(c, bytes);
 	return ERR_OK;
 }

@@ -518,8 +518,6 @@ void core_status(const struct core *c, struct core_status *ret)
 	ret->gated_total = c->gate.total;
 	ret->admit_queued = c->admission.len;
 	ret->admit_queued_bytes = c->admission.cost;
-	ret->admit_window = c->admission.window;
-	ret->writes_refused = c->admission.refused;
 	ret->oldest_gated_ms = gate_oldest_ms(c);
 	ret->quota_bytes = c->config.quota_bytes;
 	ret->quota_high = c->alarms.high;

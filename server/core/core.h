@@ -254,8 +254,7 @@ struct core_status {
 	bool learner;
 	time_ms oldest_gated_ms;  /* how long the oldest of those writes has waited */
 	uint64_t gated_total;     /* writes that had to wait, since the start */
-	uint64_t admit_queued, admit_queued_bytes, admit_window; /* as leader: writes that wait in front of the log, and the window (admit.c) */
-	uint64_t writes_refused;  /* here, since the start: there were too many */
+	uint64_t admit_queued, admit_queued_bytes; /* as leader: writes that wait in front of the log (admit.c) */
 	bool disk_low;
 	uint64_t store_bytes, quota_bytes;
 	bool quota_high;         /* at four fifths of it */

@@ -201,7 +201,6 @@ struct admission {      /* leader; costs are bytes, and a little for each comman
 	size_t marked;       /* flight when it was put */
 	time_ms marked_at;
 	bool marked_full;    /* somebody waited then */
-	uint64_t refused;    /* ever, calls that were refused here by themselves included */
 };
 
 /* ---- reads and keep-alives (read.c, renew.c) --------------------------------------------------------------------- */
@@ -564,8 +563,8 @@ void propose_skipped(struct core *c, raft_term term);  /* a snapshot up to an en
 void propose_ack(struct core *c, struct slice body);
 bool propose_waits(const struct core *c);              /* something could go now */
 time_ms propose_next_deadline(const struct core *c);
-/* Whether a write would be refused for what waits here already; then that is counted. */
-bool propose_refuses(struct core *c, uint32_t kind, size_t len);
+/* Whether a write would be refused for what waits here already. */
+bool propose_refuses(const struct core *c, uint32_t kind, size_t len);
 void propose_leader(struct core *c);                   /* another leader is known */
 void propose_unqueue(struct core *c, struct call *call); /* it leaves its queue */
 void propose_check(const struct core *c);

@@ -149,12 +149,9 @@ bool core_refuses_load(const struct core *c)
 	return would_refuse(c, false, 0);
 }
 
-bool propose_refuses(struct core *c, uint32_t kind, size_t len)
+bool propose_refuses(const struct core *c, uint32_t kind, size_t len)
 {
-	if (!command_waits_in_line(kind) || !would_refuse(c, command_is_reserved(kind), len))
-		return false;
-	c->admission.refused++;
-	return true;
+	return command_waits_in_line(kind) && would_refuse(c, command_is_reserved(kind), len);
 }
 
 void propose_leader(struct core *c)
