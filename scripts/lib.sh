@@ -32,13 +32,21 @@ install_packages() {
   return $rc
 }
 
-# build_in DIR [meson options...]: configures when needed, then compiles.
+# build_in DIR [meson options...]: configures when needed, then compiles. One at a time: two ninjas in one place spoil each other's objects.
 build_in() {
+  mkdir -p "$1"
+  (
+    flock 9
+    build_alone "$@"
+  ) 9<"$1"
+}
+
+build_alone() {
   local dir=$1
   shift
   if [ ! -f "$dir/build.ninja" ]; then
     meson setup "$dir" "$top" "$@" >"$dir.log" 2>&1 || { cat "$dir.log" >&2; return 1; }
     rm -f "$dir.log"
   fi
-  ninja -C "$dir" >"$dir/build.log" 2>&1 || { cat "$dir/build.log" >&2; return 1; }
+  ninja -C "$dir" >"$dir/build.log" 2>&1 9<&- || { cat "$dir/build.log" >&2; return 1; }
 }

@@ -258,6 +258,7 @@ def main():
         contender_main(*args.contender)
         return 0
     cells.stubs()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever is started in the background ignores it
     with cells.Cell(args.server, 5) as cell:
         try:
             story(cell)
@@ -269,7 +270,7 @@ def main():
         tell("the story holds")
         if not args.once:
             tell(f"the cell stays up; try: ETCDCTL_API=3 etcdctl --endpoints={cell.endpoints} lock db   (Ctrl-C ends)")
-            with contextlib.suppress(KeyboardInterrupt):
+            with contextlib.suppress(KeyboardInterrupt, SystemExit):
                 signal.pause()
     return 0
 
