@@ -134,6 +134,7 @@ struct node {
 	pthread_mutex_t status_mu;
 	pthread_cond_t status_changed;
 	struct core_status status; /* guarded by status_mu */
+	uint64_t leaderless_since; /* guarded by status_mu; counts while the status knows no leader */
 	bool alone;                /* guarded by status_mu, written by the core's thread alone: nobody could take the lead */
 };
 

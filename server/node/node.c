@@ -164,6 +164,8 @@ static void publish_status(struct node *n)
 	pthread_mutex_lock(&n->status_mu);
 	if (n->status.role != s.role || n->status.leader != s.leader)
 		pthread_cond_broadcast(&n->status_changed);
+	if (n->status.leader && !s.leader)
+		n->leaderless_since = n->looked_ms;
 	n->status = s;
 	n->alone = voters(core_state(n->core)) < 2;
 	pthread_mutex_unlock(&n->status_mu);
@@ -458,6 +460,7 @@ enum err node_new(const struct node_config *config, struct node **ret, struct er
 		return e;
 	}
 	core_set_trace(n->core, node_trace, n);
+	n->leaderless_since = n->looked_ms = node_now_ms();
 	publish_status(n);
 	*ret = n;
 	return ERR_OK;
@@ -552,10 +555,14 @@ void node_status(struct node *n, struct core_status *ret)
 void node_health(struct node *n, struct node_health *ret)
 {
 	struct core_status s;
-	node_status(n, &s);
+	uint64_t since;
+	pthread_mutex_lock(&n->status_mu);
+	s = n->status;
+	since = n->leaderless_since;
+	pthread_mutex_unlock(&n->status_mu);
 	*ret = (struct node_health){ .serving = s.serving, .leader = s.role == RAFT_LEADER, .leader_id = s.leader, .term = s.term,
 				     .applied = s.applied, .revision = (uint64_t)s.revision, .no_space = s.no_space, .corrupt = s.corrupt, .recovering = s.recovering, .store_bytes = s.store_bytes, .keys = s.keys, .learner = s.learner,
-				     .silence_ms = node_silence_ms(n) };
+				     .silence_ms = node_silence_ms(n), .leaderless_ms = s.leader ? 0 : node_now_ms() - since };
 }
 
 const char *node_etcd_version(const struct node *n)

@@ -67,6 +67,7 @@ struct node_health {
 	bool recovering;        /* from a damaged disk */
 	bool learner;
 	uint64_t leader_id, term, applied, revision;
+	uint64_t leaderless_ms; /* for how long no leader has been known; 0 while one is */
 	uint64_t silence_ms;    /* since the core's thread last had a turn: it takes one at least each 50 ms */
 };
 void node_health(struct node *n, struct node_health *ret);

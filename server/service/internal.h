@@ -93,8 +93,6 @@ struct service {
 	atomic_uint_fast64_t now_ms; /* as of the last tick */
 	pthread_mutex_t mu;
 	struct list need_leader;   /* guarded by mu; struct leader_watch */
-	uint64_t leaderless_since; /* guarded by mu; 0: there is a leader */
-	uint64_t leaderless_ms;    /* guarded by mu; for so long, as of the last tick */
 };
 
 extern const struct call_class auth_class, unary_class, keep_alive_class, watch_class, observe_class, session_class, range_stream_class;

@@ -240,22 +240,11 @@ void service_reply_one(struct service_call *c, struct buf *reply)
 	service_tell(c, reply);
 }
 
-static bool has_leader(const struct service *s)
+static uint64_t leaderless_ms(const struct service *s)
 {
 	struct node_health h;
 	node_health(s->node, &h);
-	return h.leader_id != 0;
-}
-
-static bool is_leaderless(struct service *s)
-{
-	bool leaderless;
-	if (has_leader(s))
-		return false;
-	pthread_mutex_lock(&s->mu);
-	leaderless = s->leaderless_ms >= LEADERLESS_REFUSE_MS;
-	pthread_mutex_unlock(&s->mu);
-	return leaderless;
+	return h.leaderless_ms;
 }
 
 /* A request ID belongs to a session, and the other way round; none is above what the core takes. */
@@ -300,7 +289,7 @@ void service_start(struct service *s, struct service_call *c)
 		service_finish(c, ERR_TOO_MANY_REQUESTS, NULL);
 	else if (!is_once_well_formed(c))
 		service_finish(c, ERR_BAD_METADATA, NULL);
-	else if (c->need_leader && is_leaderless(s))
+	else if (c->need_leader && leaderless_ms(s) >= LEADERLESS_REFUSE_MS)
 		service_finish(c, ERR_NO_LEADER, NULL);
 	else if (c->handler->class->start)
 		c->handler->class->start(c);
@@ -359,23 +348,16 @@ void service_leader_watch_remove(struct service *s, struct leader_watch *w)
 
 void service_tick(struct service *s, uint64_t now_ms)
 {
-	bool leader = has_leader(s);
+	struct list *it;
 	atomic_store(&s->now_ms, now_ms);
 	budget_tick(&s->budget, now_ms);
 	service_health_tick(s);
+	if (leaderless_ms(s) < LEADERLESS_END_MS)
+		return;
 	pthread_mutex_lock(&s->mu);
-	if (leader)
-		s->leaderless_since = 0;
-	else if (!s->leaderless_since)
-		s->leaderless_since = now_ms;
-	/* Ticks come from several threads, which may look at the clock in one order and get here in another. */
-	s->leaderless_ms = leader || now_ms < s->leaderless_since ? 0 : now_ms - s->leaderless_since;
-	if (s->leaderless_ms >= LEADERLESS_END_MS) {
-		struct list *it;
-		while ((it = list_pop_front(&s->need_leader))) {
-			struct leader_watch *w = CONTAINER_OF(it, struct leader_watch, link);
-			w->lost(w);
-		}
+	while ((it = list_pop_front(&s->need_leader))) {
+		struct leader_watch *w = CONTAINER_OF(it, struct leader_watch, link);
+		w->lost(w);
 	}
 	pthread_mutex_unlock(&s->mu);
 }

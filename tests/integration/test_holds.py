@@ -433,6 +433,7 @@ def an_unlock_whose_connection_breaks_is_sent_again_and_frees_the_lock(server):
         assert got.fencing_token > held.fencing_token
         cell.replicas[at].start()
         cell.wait_ready()
+        insist(lambda: ways[at].unlock(name + b"/0"))  # a channel that was broken is there again; what waits in it would be refused
         # A new session: the old one's key is another contender, and goes with it.
         new = cs[0].grant(TTL)
         waiting = ways[0].ask_lock(name, new)

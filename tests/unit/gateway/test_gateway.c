@@ -145,7 +145,7 @@ END_TEST
 START_TEST(gateway__not_serving_is_not_healthy)
 {
 	struct client c;
-	fake_node_set_leader(world.node, false);
+	fake_node_set_leaderless(world.node, 1);
 	client_open(&c, &world);
 	client_send(&c, GET("/health"));
 	expect(&c, 503, "{\"health\":\"false\",\"reason\":\"RAFT NO LEADER\"}\n");

@@ -103,6 +103,28 @@ START_TEST(cell__a_lost_leader_is_replaced_before_its_time_is_up)
 }
 END_TEST
 
+/* However long there was none before it: a leader that is lost soon after it was found has been away since then. */
+START_TEST(cell__how_long_there_is_no_leader_counts_from_the_last_one)
+{
+	struct cell *c = cell_started(&(struct cell_options){ .replicas = 3, .election_ms = 1000 });
+	size_t leader = cell_leader(c), other = (leader + 1) % 3;
+	struct node_health h = { .serving = false };
+	uint64_t begin;
+	cell_wait_serving(c, other);
+	node_health(c->replicas[other].node, &h);
+	ck_assert_uint_eq(h.leaderless_ms, 0);
+	begin = wall_ms();
+	for (size_t i = 0; i < 3; i++)
+		if (i != other)
+			cell_stop(c, i);
+	do
+		node_health(c->replicas[other].node, &h);
+	while (h.leader_id);
+	ck_assert_uint_le(h.leaderless_ms, wall_ms() - begin + 1);
+	cell_free(c);
+}
+END_TEST
+
 START_TEST(cell__a_process_that_stood_still_says_so)
 {
 	struct cell *c = cell_started(&(struct cell_options){ .replicas = 1, .election_ms = 3000 });
@@ -223,6 +245,7 @@ int main(void)
 		cell__who_is_alone_has_nobody_to_hand_over_to,
 		cell__a_follower_has_nothing_to_hand_over,
 		cell__a_lost_leader_is_replaced_before_its_time_is_up,
+		cell__how_long_there_is_no_leader_counts_from_the_last_one,
 		cell__a_process_that_stood_still_says_so,
 		cell__random_calls_on_a_bad_network_leave_equal_states,
 		NULL,

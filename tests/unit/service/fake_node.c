@@ -35,7 +35,8 @@ struct node {
 	/* guarded by mu */
 	struct list calls, events;
 	uint64_t next_tag;
-	bool stop, held, reverse, grant, leader;
+	bool stop, held, reverse, grant;
+	uint64_t leaderless_ms;
 	enum err refuse;
 	bool refuse_load;
 	struct fake_figures figures;
@@ -382,7 +383,6 @@ struct node *fake_node_new(void)
 	list_init(&n->events);
 	list_init(&n->kept);
 	n->next_tag = 1;
-	n->leader = true;
 	ASSERT(pthread_create(&n->thread, NULL, node_main, n) == 0);
 	return n;
 }
@@ -415,7 +415,7 @@ SETTER(fake_node_hold, bool, held)
 SETTER(fake_node_reverse, bool, reverse)
 SETTER(fake_node_refuse, enum err, refuse)
 SETTER(fake_node_refuse_load, bool, refuse_load)
-SETTER(fake_node_set_leader, bool, leader)
+SETTER(fake_node_set_leaderless, uint64_t, leaderless_ms)
 
 void fake_node_grant(struct node *n)
 {
@@ -520,7 +520,7 @@ void node_stream_close(struct node *n, uint64_t tag)
 void node_health(struct node *n, struct node_health *ret)
 {
 	pthread_mutex_lock(&n->mu);
-	*ret = (struct node_health){ .serving = n->leader, .leader_id = n->leader ? 1 : 0 };
+	*ret = (struct node_health){ .serving = n->leaderless_ms == 0, .leader_id = n->leaderless_ms == 0, .leaderless_ms = n->leaderless_ms };
 	pthread_mutex_unlock(&n->mu);
 }
 

@@ -34,7 +34,7 @@ void fake_node_reverse(struct node *n, bool reverse); /* answers what was held l
 void fake_node_grant(struct node *n);                 /* everybody who waits gets the lock */
 void fake_node_refuse(struct node *n, enum err e);    /* node_submit and node_stream_open say e; ERR_OVERLOADED: node_stream_message, too */
 void fake_node_refuse_load(struct node *n, bool on);  /* node_refuses says so of writes that are not reserved */
-void fake_node_set_leader(struct node *n, bool leader);
+void fake_node_set_leaderless(struct node *n, uint64_t ms); /* 0: there is a leader */
 struct fake_figures fake_node_figures(struct node *n);
 
 #endif

@@ -222,9 +222,7 @@ START_TEST(unary__no_leader_is_said_when_asked_for)
 	Etcdserverpb__RangeRequest range = ETCDSERVERPB__RANGE_REQUEST__INIT;
 	struct test_caller *c = caller_new(METHOD_KV_RANGE);
 	range.key = data_of("a");
-	fake_node_set_leader(node, false);
-	service_tick(service, 1000);
-	service_tick(service, 2000);
+	fake_node_set_leaderless(node, 1000);
 	answered(METHOD_KV_RANGE, &range.base); /* not asked for */
 	c->call.need_leader = true;
 	caller_start(c, service);
@@ -863,16 +861,14 @@ START_TEST(call__that_needs_a_leader_is_refused_only_when_there_has_been_none_fo
 {
 	struct test_caller *early = caller_new(METHOD_WATCH_WATCH), *late = caller_new(METHOD_WATCH_WATCH), *back = caller_new(METHOD_WATCH_WATCH);
 	early->call.need_leader = late->call.need_leader = back->call.need_leader = true;
-	fake_node_set_leader(node, false);
-	service_tick(service, 1000);
-	service_tick(service, 1999);
+	fake_node_set_leaderless(node, 999);
 	caller_start(early, service);
 	ck_assert(!early->finished);
-	service_tick(service, 2000);
+	fake_node_set_leaderless(node, 1000);
 	caller_start(late, service);
 	caller_wait_finished(late, ERR_NO_LEADER);
-	fake_node_set_leader(node, true);
-	caller_start(back, service); /* one has been found since the last tick */
+	fake_node_set_leaderless(node, 0);
+	caller_start(back, service);
 	ck_assert(!early->finished && !back->finished);
 	service_cancel(&early->call);
 	service_cancel(&back->call);
@@ -889,17 +885,11 @@ START_TEST(stream__ends_when_the_leader_stays_away_if_it_asked_for_that)
 	caller_start(w, service);
 	caller_start(k, service);
 	service_tick(service, 1000);
-	fake_node_set_leader(node, false);
-	service_tick(service, 2000);
+	fake_node_set_leaderless(node, 2999);
 	service_tick(service, 4900);
-	fake_node_set_leader(node, true); /* a new one in time */
-	service_tick(service, 6000);
-	fake_node_set_leader(node, false);
-	service_tick(service, 7000);
-	service_tick(service, 9999);
-	service_tick(service, 6999); /* from a thread that looked at the clock before another did */
 	ck_assert(!w->finished && !k->finished);
-	service_tick(service, 10000);
+	fake_node_set_leaderless(node, 3000);
+	service_tick(service, 4901);
 	caller_wait_finished(w, ERR_NO_LEADER);
 	caller_wait_finished(k, ERR_NO_LEADER);
 	ck_assert(!careless->finished);
