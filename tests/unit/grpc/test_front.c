@@ -297,7 +297,7 @@ START_TEST(metadata__need_of_a_leader)
 	struct client *c = client_new(front, "192.0.2.1:1");
 	struct client_call *watch = client_call(c, WATCH, &md, 1, 0), *call;
 	UNTIL(fake_node_figures(node).streams == 1);
-	fake_node_set_leaderless(node, 1);
+	fake_node_set_leaderless(node, 3000);
 	expect(watch, GRPC_STATUS_UNAVAILABLE, "etcdserver: no leader"); /* after a while */
 	call = client_call(c, PUT, &md, 1, 0);
 	expect(call, GRPC_STATUS_UNAVAILABLE, "etcdserver: no leader"); /* at once, by then */
