@@ -4,9 +4,9 @@
  * before anything is written, and the bytes are those that protobuf-c would pack. Errors are words that etcd's users may know from Go. */
 #include "transcode.h"
 
+#include "base/base64.h"
 #include "base/mem.h"
 #include "base/pbw.h"
-#include "base64.h"
 #include "json.h"
 
 enum {

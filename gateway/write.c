@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/base64.h"
 #include "base/mem.h"
-#include "base64.h"
 #include "json.h"
 
 struct writer {

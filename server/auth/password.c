@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "base/base64.h"
 #include "base/mem.h"
 
 enum { HASH_LEN = 60, SALT_BYTES = 16 };
@@ -39,44 +40,9 @@ const char *password_objection(struct slice password)
 	return memchr(password.ptr, 0, password.len) ? "holdfast: the password has a zero byte" : NULL;
 }
 
-/* ---- base64 ---- */
-
-static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-
-/* len is a multiple of 3: a bcrypt hash's is. */
-static void encode(const char *in, size_t len, struct buf *out)
+static bool is_bcrypt(const char *hash)
 {
-	for (size_t i = 0; i + 2 < len; i += 3) {
-		uint32_t v = (uint32_t)(uint8_t)in[i] << 16 | (uint32_t)(uint8_t)in[i + 1] << 8 | (uint8_t)in[i + 2];
-		for (int shift = 18; shift >= 0; shift -= 6)
-			buf_append_byte(out, (uint8_t)digits[v >> shift & 63]);
-	}
-}
-
-static bool decode(struct slice in, char *out)
-{
-	uint32_t v = 0;
-	if (in.len != HASH_LEN / 3 * 4)
-		return false;
-	for (size_t i = 0; i < in.len; i++) {
-		const char *d = in.ptr[i] ? strchr(digits, in.ptr[i]) : NULL;
-		if (!d)
-			return false;
-		v = v << 6 | (uint32_t)(d - digits);
-		if (i % 4 == 3) {
-			*out++ = (char)(v >> 16);
-			*out++ = (char)(v >> 8);
-			*out++ = (char)v;
-			v = 0;
-		}
-	}
-	return true;
-}
-
-bool password_hash_is_known(struct slice base64)
-{
-	char hash[HASH_LEN];
-	if (!decode(base64, hash) || hash[0] != '$' || hash[1] != '2' || !strchr("aby", hash[2]) || hash[3] != '$' || hash[6] != '$')
+	if (hash[0] != '$' || hash[1] != '2' || hash[2] == '\0' || !strchr("aby", hash[2]) || hash[3] != '$' || hash[6] != '$')
 		return false;
 	if (hash[4] < '0' || hash[4] > '3' || hash[5] < '0' || hash[5] > '9')
 		return false;
@@ -84,6 +50,14 @@ bool password_hash_is_known(struct slice base64)
 		if (hash[i] == '\0' || !strchr("./ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789", hash[i]))
 			return false;
 	return true;
+}
+
+bool password_hash_is_known(struct slice base64)
+{
+	struct buf hash = { .ptr = NULL };
+	bool known = base64_decode_exact(&hash, base64) && hash.len == HASH_LEN && is_bcrypt((const char *)hash.ptr);
+	buf_free(&hash);
+	return known;
 }
 
 /* ---- the work ---- */
@@ -105,7 +79,7 @@ static void hash_new(const struct passwords *p, struct password_job *job, const 
 	hash = crypt_r(password, salt, scratch);
 	ASSERT(hash && strlen(hash) == HASH_LEN);
 	buf_clear(&job->hash);
-	encode(hash, HASH_LEN, &job->hash);
+	base64_encode(&job->hash, slice_of(hash, HASH_LEN));
 }
 
 static void compare(const struct passwords *p, struct password_job *job, const char *password, struct crypt_data *scratch)

@@ -17,6 +17,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/base64.h"
 #include "base/hash.h"
 #include "base/mem.h"
 
@@ -58,53 +59,6 @@ struct signed_tokens {
 	pthread_mutex_t cache_mu;
 	struct cached cache[CACHE_LEN]; /* guarded by cache_mu */
 };
-
-/* ---- base64url ---- */
-
-static void encode(const uint8_t *in, size_t len, struct buf *out)
-{
-	static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-	uint32_t v = 0;
-	int bits = 0;
-	for (size_t i = 0; i < len; i++) {
-		v = v << 8 | in[i];
-		for (bits += 8; bits >= 6; bits -= 6)
-			buf_append_byte(out, (uint8_t)digits[v >> (bits - 6) & 63]);
-	}
-	if (bits > 0)
-		buf_append_byte(out, (uint8_t)digits[v << (6 - bits) & 63]);
-}
-
-static int digit_of(uint8_t c)
-{
-	if (c >= 'A' && c <= 'Z')
-		return c - 'A';
-	if (c >= 'a' && c <= 'z')
-		return c - 'a' + 26;
-	if (c >= '0' && c <= '9')
-		return c - '0' + 52;
-	return c == '-' ? 62 : c == '_' ? 63 : -1;
-}
-
-static bool decode(struct slice in, struct buf *out)
-{
-	uint32_t v = 0;
-	int bits = 0;
-	if (in.len % 4 == 1)
-		return false;
-	for (size_t i = 0; i < in.len; i++) {
-		int d = digit_of(in.ptr[i]);
-		if (d < 0)
-			return false;
-		v = v << 6 | (uint32_t)d;
-		bits += 6;
-		if (bits >= 8) {
-			bits -= 8;
-			buf_append_byte(out, (uint8_t)(v >> bits));
-		}
-	}
-	return true;
-}
 
 /* ---- keys ---- */
 
@@ -339,9 +293,9 @@ enum err signed_tokens_sign(struct signed_tokens *t, struct slice user, uint64_t
 	if (!text) /* a name that is no text */
 		return ERR_AUTH_FAILED;
 	buf_printf(&header, "{\"alg\":\"%s\",\"typ\":\"JWT\"}", t->method->name);
-	encode(header.ptr, header.len, ret);
+	base64url_encode(ret, buf_view(&header));
 	buf_append_byte(ret, '.');
-	encode((const uint8_t *)text, strlen(text), ret);
+	base64url_encode(ret, slice_of_str(text));
 	free(text);
 	buf_free(&header);
 	pthread_rwlock_rdlock(&t->lock);
@@ -355,7 +309,7 @@ enum err signed_tokens_sign(struct signed_tokens *t, struct slice user, uint64_t
 	ok = e == ERR_OK;
 	if (ok) {
 		buf_append_byte(ret, '.');
-		encode(signature, len, ret);
+		base64url_encode(ret, slice_of(signature, len));
 	} else {
 		ret->len = start;
 	}
@@ -386,7 +340,7 @@ static json_t *parse_json(struct slice base64)
 {
 	struct buf text = { .ptr = NULL };
 	json_t *j = NULL;
-	if (decode(base64, &text))
+	if (base64url_decode_exact(&text, base64))
 		j = json_loadb((const char *)text.ptr, text.len, JSON_REJECT_DUPLICATES, NULL);
 	buf_free(&text);
 	return json_is_object(j) ? j : (json_decref(j), NULL);
@@ -462,7 +416,7 @@ enum err signed_tokens_verify(struct signed_tokens *t, struct slice token, int64
 		return ERR_AUTH_INVALID_TOKEN;
 	if (cache_get(t, token, now_s, ret_user, ret_revision))
 		return ERR_OK;
-	ok = split(token, &p) && header_is_ours(t, p.header) && decode(p.signature, &signature) && is_signed(t, p.text, buf_view(&signature)) &&
+	ok = split(token, &p) && header_is_ours(t, p.header) && base64url_decode_exact(&signature, p.signature) && is_signed(t, p.text, buf_view(&signature)) &&
 	     read_claims(p.claims, now_s, &c);
 	buf_free(&signature);
 	if (!ok)

@@ -2,6 +2,7 @@
  *
  * A change that turns out to be none (a role that the user has already, enabling what is on) leaves the revision alone, as in etcd. Beyond etcd's
  * checks: names and tables have bounds, no name holds a zero byte, and a permission is of a known type and a range that holds something. */
+#include "base/base64.h"
 #include "core/auth/auth_internal.h"
 #include "core/wire.h"
 
@@ -95,51 +96,17 @@ static bool grows_too_large(const struct auth *a, size_t more)
 	return a->bytes + more > AUTH_BYTES_MAX;
 }
 
-static int base64_digit(uint8_t c)
+/* Appends to ret. False: not base64, or longer than any hash. */
+static bool decode_hash(struct slice text, struct buf *ret)
 {
-	if (c >= 'A' && c <= 'Z')
-		return c - 'A';
-	if (c >= 'a' && c <= 'z')
-		return c - 'a' + 26;
-	if (c >= '0' && c <= '9')
-		return c - '0' + 52;
-	return c == '+' ? 62 : c == '/' ? 63 : -1;
-}
-
-/* Standard base64 with its padding. False: it is not that. */
-static bool decode_hash(struct slice in, uint8_t *out, size_t *ret_len)
-{
-	size_t n = 0;
-	uint32_t bits = 0;
-
-	if (in.len % 4 != 0 || in.len / 4 * 3 > HASH_BYTES_MAX)
-		return false;
-	for (size_t i = 0; i < in.len; i++) {
-		int d = base64_digit(in.ptr[i]);
-		bool padding = in.ptr[i] == '=' && i + 2 >= in.len && (i + 1 == in.len || in.ptr[i + 1] == '=');
-
-		if (d < 0 && !padding)
-			return false;
-		bits = bits << 6 | (uint32_t)(d < 0 ? 0 : d);
-		if (i % 4 != 3)
-			continue;
-		out[n++] = (uint8_t)(bits >> 16);
-		out[n++] = (uint8_t)(bits >> 8);
-		out[n++] = (uint8_t)bits;
-	}
-	while (in.len > 0 && in.ptr[in.len - 1] == '=') {
-		in.len--;
-		n--;
-	}
-	*ret_len = n;
-	return true;
+	return text.len / 4 * 3 <= HASH_BYTES_MAX && base64_decode_exact(ret, text);
 }
 
 static enum err user_add(struct auth *a, const Etcdserverpb__AuthUserAddRequest *r)
 {
 	struct auth_user u = { .name = slice_of_str(r->name), .no_password = r->options && r->options->no_password };
-	uint8_t hash[HASH_BYTES_MAX];
-	size_t hash_len = 0;
+	struct buf hash = { .ptr = NULL };
+	bool known;
 
 	if (u.name.len == 0)
 		return ERR_USER_EMPTY;
@@ -147,11 +114,13 @@ static enum err user_add(struct auth *a, const Etcdserverpb__AuthUserAddRequest 
 		return ERR_USER_EXISTS;
 	if (u.name.len > AUTH_NAME_MAX || grows_too_large(a, u.name.len + HASH_BYTES_MAX))
 		return ERR_AUTH_INVALID_MANAGEMENT;
-	if (!u.no_password && !decode_hash(slice_of_str(r->hashedpassword), hash, &hash_len))
-		return ERR_AUTH_INVALID_MANAGEMENT;
-	u.password = slice_of(hash, hash_len);
-	put_user(a, &u);
-	return changed(a);
+	known = u.no_password || decode_hash(slice_of_str(r->hashedpassword), &hash);
+	if (known) {
+		u.password = buf_view(&hash);
+		put_user(a, &u);
+	}
+	buf_free(&hash);
+	return known ? changed(a) : ERR_AUTH_INVALID_MANAGEMENT;
 }
 
 static enum err user_delete(struct auth *a, const Etcdserverpb__AuthUserDeleteRequest *r, struct auth_effect *effect)
@@ -170,19 +139,20 @@ static enum err user_delete(struct auth *a, const Etcdserverpb__AuthUserDeleteRe
 static enum err user_change_password(struct auth *a, const Etcdserverpb__AuthUserChangePasswordRequest *r, struct auth_effect *effect)
 {
 	struct auth_user u;
-	uint8_t hash[HASH_BYTES_MAX];
-	size_t hash_len = 0;
+	struct buf hash = { .ptr = NULL };
+	bool known;
 
 	if (!auth_find_user(a, slice_of_str(r->name), &u))
 		return ERR_USER_NOT_FOUND;
-	if (!u.no_password) {
-		if (!decode_hash(slice_of_str(r->hashedpassword), hash, &hash_len))
-			return ERR_AUTH_INVALID_MANAGEMENT;
-		u.password = slice_of(hash, hash_len);
+	known = u.no_password || decode_hash(slice_of_str(r->hashedpassword), &hash);
+	if (known) {
+		if (!u.no_password)
+			u.password = buf_view(&hash);
+		put_user(a, &u);
+		effect->forget_user = slice_of_str(r->name);
 	}
-	put_user(a, &u);
-	effect->forget_user = slice_of_str(r->name);
-	return changed(a);
+	buf_free(&hash);
+	return known ? changed(a) : ERR_AUTH_INVALID_MANAGEMENT;
 }
 
 static enum err user_grant_role(struct auth *a, const Etcdserverpb__AuthUserGrantRoleRequest *r)

@@ -7,6 +7,7 @@ int main(void)
 	SRunner *runner = srunner_create(arena_suite());
 	int failed;
 
+	srunner_add_suite(runner, base64_suite());
 	srunner_add_suite(runner, buf_suite());
 	srunner_add_suite(runner, hash_suite());
 	srunner_add_suite(runner, heap_suite());

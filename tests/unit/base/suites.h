@@ -5,6 +5,7 @@
 #include <check.h>
 
 Suite *arena_suite(void);
+Suite *base64_suite(void);
 Suite *buf_suite(void);
 Suite *hash_suite(void);
 Suite *heap_suite(void);

@@ -1,8 +1,7 @@
-/* test_json.c: where a JSON value ends, what is wrong with it, strings and base64. */
+/* test_json.c: where a JSON value ends, what is wrong with it, and strings. */
 #include <check.h>
 #include <stdlib.h>
 
-#include "gateway/base64.h"
 #include "gateway/json.h"
 
 struct scan_case {
@@ -160,65 +159,6 @@ START_TEST(json_quote__as_go_does)
 }
 END_TEST
 
-struct base64_case {
-	const char *text, *bytes; /* bytes NULL: refused, at `at` */
-	size_t at;
-};
-
-static const struct base64_case base64s[] = {
-	{ "", "", 0 },
-	{ "Zm9v", "foo", 0 },
-	{ "Zm8=", "fo", 0 },
-	{ "Zg==", "f", 0 },
-	{ "Zm8", "fo", 0 },
-	{ "Zg", "f", 0 },
-	{ "-_-_", "\xfb\xff\xbf", 0 },
-	{ "+/+/", "\xfb\xff\xbf", 0 },
-	{ "Zm\r\n9v\n", "foo", 0 },
-	{ "Zg=\n=\n", "f", 0 },
-	{ "Z", NULL, 0 },
-	{ "Zm9vZ", NULL, 4 },
-	{ "Z===", NULL, 1 },
-	{ "Zg=", NULL, 3 },
-	{ "Zg=a", NULL, 2 },
-	{ "Zm8=a", NULL, 4 },
-	{ "Zm8==", NULL, 4 },
-	{ "Zm9v=", NULL, 4 },
-	{ "Zm 9v", NULL, 2 },
-	{ "=", NULL, 0 },
-};
-
-START_TEST(base64_decode__cases)
-{
-	const struct base64_case *c = &base64s[_i];
-	struct buf out = { .ptr = NULL };
-	size_t at = 99;
-	bool ok = base64_decode(&out, slice_of_str(c->text), &at);
-	ck_assert_int_eq(ok, c->bytes != NULL);
-	if (ok)
-		ck_assert(slice_eq(buf_view(&out), slice_of_str(c->bytes)));
-	else
-		ck_assert_uint_eq(at, c->at);
-	buf_free(&out);
-}
-END_TEST
-
-START_TEST(base64__round_trip)
-{
-	uint8_t bytes[64];
-	struct buf text = { .ptr = NULL }, back = { .ptr = NULL };
-	size_t at;
-	for (size_t i = 0; i < sizeof(bytes); i++)
-		bytes[i] = (uint8_t)(i * 37 + (size_t)_i);
-	base64_encode(&text, slice_of(bytes, (size_t)_i));
-	ck_assert_uint_eq(text.len, ((size_t)_i + 2) / 3 * 4);
-	ck_assert(base64_decode(&back, buf_view(&text), &at));
-	ck_assert(slice_eq(buf_view(&back), slice_of(bytes, (size_t)_i)));
-	buf_free(&text);
-	buf_free(&back);
-}
-END_TEST
-
 #define LEN(a) ((int)(sizeof(a) / sizeof((a)[0])))
 
 int main(void)
@@ -233,8 +173,6 @@ int main(void)
 	tcase_add_test(tc, json__walk);
 	tcase_add_loop_test(tc, json_unquote__cases, 0, LEN(texts));
 	tcase_add_test(tc, json_quote__as_go_does);
-	tcase_add_loop_test(tc, base64_decode__cases, 0, LEN(base64s));
-	tcase_add_loop_test(tc, base64__round_trip, 0, 64);
 	suite_add_tcase(s, tc);
 	sr = srunner_create(s);
 	srunner_run_all(sr, CK_ENV);

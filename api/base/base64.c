@@ -2,9 +2,11 @@
  * read all that any of them does. */
 #include "base64.h"
 
-static const char alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+#define LETTERS "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 
-void base64_encode(struct buf *out, struct slice bytes)
+static const char standard[] = LETTERS "+/", url[] = LETTERS "-_";
+
+static void encode(struct buf *out, struct slice bytes, const char *alphabet, bool padded)
 {
 	size_t full = bytes.len / 3 * 3, rest = bytes.len - full;
 	const uint8_t *p = bytes.ptr;
@@ -22,11 +24,23 @@ void base64_encode(struct buf *out, struct slice bytes)
 		uint32_t v = (uint32_t)p[0] << 16 | (rest == 2 ? (uint32_t)p[1] << 8 : 0);
 		*to++ = (uint8_t)alphabet[v >> 18];
 		*to++ = (uint8_t)alphabet[v >> 12 & 63];
-		*to++ = rest == 2 ? (uint8_t)alphabet[v >> 6 & 63] : '=';
-		*to++ = '=';
+		if (rest == 2 || padded)
+			*to++ = rest == 2 ? (uint8_t)alphabet[v >> 6 & 63] : '=';
+		if (padded)
+			*to++ = '=';
 	}
 	if (to)
 		out->len = (size_t)(to - out->ptr);
+}
+
+void base64_encode(struct buf *out, struct slice bytes)
+{
+	encode(out, bytes, standard, true);
+}
+
+void base64url_encode(struct buf *out, struct slice bytes)
+{
+	encode(out, bytes, url, false);
 }
 
 /* 0..63, or more for what is no digit. */
@@ -109,4 +123,29 @@ bool base64_decode(struct buf *out, struct slice text, size_t *ret_at)
 	}
 	out->len = (size_t)(to - out->ptr);
 	return true;
+}
+
+static bool decode_exact(struct buf *out, struct slice text, void (*encoder)(struct buf *, struct slice))
+{
+	struct buf again = { .ptr = NULL };
+	size_t from = out->len, at;
+	bool ok = base64_decode(out, text, &at);
+	if (ok) {
+		encoder(&again, slice_of(out->ptr + from, out->len - from));
+		ok = slice_eq(buf_view(&again), text);
+	}
+	if (!ok)
+		out->len = from;
+	buf_free(&again);
+	return ok;
+}
+
+bool base64_decode_exact(struct buf *out, struct slice text)
+{
+	return decode_exact(out, text, base64_encode);
+}
+
+bool base64url_decode_exact(struct buf *out, struct slice text)
+{
+	return decode_exact(out, text, base64url_encode);
 }
