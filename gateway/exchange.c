@@ -294,6 +294,8 @@ static void exchange_dispose(void *memory)
 		c->exchange = NULL;
 		json_call_cancel(c);
 	}
+	if (ex->probe)
+		probe_drop(ex);
 	buf_free(&ex->sending);
 	buf_free(&ex->queued);
 	if (ex->kept)
@@ -314,7 +316,7 @@ int exchange_begin(h2o_handler_t *handler, h2o_req_t *req)
 		req->http1_is_persistent = 0;
 	}
 	route(ex);
-	if (ex->call)
+	if (ex->call || ex->probe)
 		connection_wait(c);
 	return 0;
 }

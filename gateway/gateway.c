@@ -70,6 +70,7 @@ static void begin_stop(struct gateway *g)
 	g->ctx.shutdown_requested = 1;
 	connections_shut(g, /*idle_only=*/true);
 	json_calls_stop(g, /*streams_only=*/true);
+	probes_stop(g);
 }
 
 static void on_wake(h2o_multithread_receiver_t *receiver, h2o_linklist_t *messages)
@@ -87,6 +88,7 @@ static void on_wake(h2o_multithread_receiver_t *receiver, h2o_linklist_t *messag
 	g->now_ms = gateway_clock_ms();
 	adopt_all(g, &adopted);
 	json_calls_drain(g);
+	probes_drain(g);
 	if (stop && !g->stopping)
 		begin_stop(g);
 }
@@ -108,6 +110,7 @@ static void on_tick(h2o_timeout_entry_t *entry)
 	struct gateway *g = CONTAINER_OF(entry, struct gateway, tick);
 	g->now_ms = gateway_clock_ms();
 	json_calls_tick(g);
+	probes_tick(g);
 	connections_tick(g);
 	if (g->stopping)
 		stop_tick(g);
@@ -152,7 +155,7 @@ static void loop_deinit(struct gateway *g)
 
 static bool is_over(const struct gateway *g)
 {
-	return g->stopping && list_empty(&g->calls) && list_empty(&g->connections);
+	return g->stopping && list_empty(&g->calls) && list_empty(&g->probes) && list_empty(&g->connections);
 }
 
 /* Nobody wakes a loop that has ended; a message already on its way is taken first. */
@@ -212,8 +215,10 @@ struct gateway *gateway_new(const struct gateway_config *config)
 	pthread_mutex_init(&g->mu, NULL);
 	list_init(&g->connections);
 	list_init(&g->calls);
+	list_init(&g->probes);
 	list_init(&g->adopted);
 	list_init(&g->posted);
+	list_init(&g->probed);
 	arena_init(&g->scratch);
 	ASSERT(pthread_create(&g->thread, NULL, loop_main, &s) == 0);
 	pthread_mutex_lock(&s.mu);
@@ -280,6 +285,7 @@ void gateway_free(struct gateway *g)
 	gateway_stop(g);
 	ASSERT(list_empty(&g->adopted));
 	ASSERT(list_empty(&g->posted));
+	ASSERT(list_empty(&g->probed));
 	pthread_mutex_destroy(&g->mu);
 	free(g);
 }

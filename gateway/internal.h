@@ -27,6 +27,7 @@ enum {
 	GATEWAY_HANG_UP_GRACE_MS = 300,    /* a client that closed its side may still read a quick answer */
 	GATEWAY_STOP_GRACE_MS = 200,       /* calls under way when we stop */
 	GATEWAY_STOP_FLUSH_MS = 300,       /* their answers */
+	GATEWAY_SILENCE_MAX_MS = 10000,    /* a core that has had no turn for so long is stuck */
 	GATEWAY_INPUT_MAX = 256 << 20,     /* bytes of requests in memory, of all connections */
 	GATEWAY_KEEP_BYTES = 1 << 20,
 	GATEWAY_INPUT_SMALL = 64 << 10,    /* a connection with less is never refused for the sum */
@@ -34,6 +35,14 @@ enum {
 
 struct exchange;
 struct json_call;
+struct probe;
+
+/* pages.c: the checks behind /livez and /readyz. */
+enum { PAGE_CHECKS = 4 };
+struct check_figures {
+	uint64_t ok, failed;
+	bool last_ok;
+};
 
 struct connection {
 	struct list link; /* gateway.connections */
@@ -57,6 +66,9 @@ struct exchange {
 	const struct method *method; /* NULL: no call of a service */
 	struct json_call *call;           /* NULL: none, or it is over */
 	struct json_call *kept;           /* over, but its reply is large and not written yet */
+	struct probe *probe;              /* NULL: none is under way */
+	enum err probe_err;               /* once it was probed */
+	bool probed;
 	struct buf sending, queued;
 	uint32_t sending_replies, queued_replies; /* that the service waits to hear taken */
 	size_t body_pos;
@@ -100,7 +112,8 @@ struct gateway {
 	h2o_multithread_receiver_t receiver;
 	int hang_up_fd; /* epoll of our own: h2o does not look at a connection while it waits for us */
 	h2o_socket_t *hang_up_sock;
-	struct list connections, calls;
+	struct list connections, calls, probes;
+	struct check_figures checks[2][PAGE_CHECKS]; /* of /readyz, of /livez */
 	uint64_t now_ms;
 	uint64_t input_bytes; /* of all connections, at the last tick */
 	bool stopping;
@@ -114,7 +127,7 @@ struct gateway {
 
 	pthread_mutex_t mu;
 	/* guarded by mu */
-	struct list adopted, posted;
+	struct list adopted, posted, probed;
 	bool stop, ended;
 	bool awake; /* the message is on its way */
 	h2o_multithread_message_t wake;
@@ -167,8 +180,18 @@ void json_calls_drain(struct gateway *g);
 void json_calls_tick(struct gateway *g);
 void json_calls_stop(struct gateway *g, bool streams_only);
 
-/* pages.c: true when the path is one of these and has been answered. */
+/* pages.c: true when the path is one of these and has been answered, or waits for its probe. */
 bool page_serve(struct exchange *ex, struct slice path, bool get, bool head);
+void page_serve_again(struct exchange *ex); /* once it has been probed */
+void pages_write_metrics(const struct gateway *g, struct buf *out);
+
+/* probe.c */
+bool probe_ask(struct exchange *ex); /* true: ex->probe_err says it. False: page_serve_again() follows */
+void probe_drop(struct exchange *ex); /* the client is gone */
+void probes_drain(struct gateway *g);
+void probes_tick(struct gateway *g);
+void probes_stop(struct gateway *g);
+
 /* metrics.c, metrics_etcd.c */
 void metric_head(struct buf *out, const char *name, const char *type, const char *help);
 void metric_gauge(struct buf *out, const char *name, const char *help, uint64_t v);

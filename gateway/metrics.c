@@ -184,6 +184,7 @@ void metrics_write(struct gateway *g, struct buf *out)
 	write_node(out, g->config.node);
 	metrics_write_calls(g, out);
 	metrics_write_etcd(g, out);
+	pages_write_metrics(g, out);
 	write_gateway(out, g);
 	if (g->config.metrics)
 		g->config.metrics(g->config.metrics_ctx, out);

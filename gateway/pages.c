@@ -2,14 +2,16 @@
  *
  * Three questions, three answers, so that no supervisor acts upon the wrong one:
  *   /livez   is this process to be restarted? Red only when its core takes no turns any more. Never for lack of space, or of a leader.
- *   /readyz  can it be asked? Red without a leader, or before it has caught up. Not for lack of space: reads and locks work.
- *   /health  etcd's: red for both, and for alarms; "?serializable=true" leaves the leader out, "?exclude=NOSPACE" an alarm. */
+ *   /readyz  can it be asked? Red when a read through the cell's quorum is not answered, or before it has caught up. Not for lack of space: reads and locks work.
+ *   /health  etcd's: red for both, and for alarms; "?serializable=true" leaves the cell out, "?exclude=NOSPACE" an alarm.
+ * A page that has to ask the cell (probe.c) is served twice: all that is known here is looked at again when the cell has answered. */
+#include <inttypes.h>
+
 #include "base/mem.h"
 #include "internal.h"
 #include "metrics.h"
 
 #define TEXT_PLAIN "text/plain; charset=utf-8"
-#define SILENCE_MAX_MS 10000 /* a core that has had no turn for so long is stuck */
 
 /* ---- the query ---- */
 
@@ -48,10 +50,9 @@ static bool asks(const h2o_req_t *req, const char *name, const char *value)
 
 /* ---- /health ---- */
 
-static const char *why_unhealthy(const h2o_req_t *req, const struct node_health *h)
+static const char *why_unhealthy(const h2o_req_t *req, const struct node_health *h, bool serializable)
 {
-	bool serializable = asks(req, "serializable", "true");
-	if (h->silence_ms > SILENCE_MAX_MS)
+	if (h->silence_ms > GATEWAY_SILENCE_MAX_MS)
 		return "the core does not answer";
 	if (h->corrupt && !asks(req, "exclude", "CORRUPT"))
 		return "ALARM CORRUPT";
@@ -66,18 +67,27 @@ static const char *why_unhealthy(const h2o_req_t *req, const struct node_health 
 
 static void health(struct exchange *ex, struct slice rest)
 {
+	bool serializable = asks(ex->req, "serializable", "true");
 	struct node_health h;
-	const char *why;
-	char text[128];
+	const char *why, *more = "";
+	char text[256];
 	(void)rest;
 	node_health(ex->gateway->config.node, &h);
-	why = why_unhealthy(ex->req, &h);
+	why = why_unhealthy(ex->req, &h, serializable);
+	if (!why && !serializable) {
+		if (!probe_ask(ex))
+			return;
+		if (ex->probe_err) {
+			why = "RANGE ERROR:";
+			more = err_text(ex->probe_err);
+		}
+	}
 	metric_add(why ? METRIC_HEALTH_BAD : METRIC_HEALTH_OK, 1);
 	if (!why) {
 		reply_text(ex, 200, TEXT_PLAIN, slice_of_str("{\"health\":\"true\"}"));
 		return;
 	}
-	snprintf(text, sizeof(text), "{\"health\":\"false\",\"reason\":\"%s\"}\n", why);
+	snprintf(text, sizeof(text), "{\"health\":\"false\",\"reason\":\"%s%s\"}\n", why, more);
 	reply_text(ex, 503, TEXT_PLAIN, slice_of_str(text));
 }
 
@@ -85,7 +95,7 @@ static void health(struct exchange *ex, struct slice rest)
 
 static const char *check_serializable_read(const struct node_health *h)
 {
-	return h->silence_ms > SILENCE_MAX_MS ? "the core does not answer" : NULL;
+	return h->silence_ms > GATEWAY_SILENCE_MAX_MS ? "the core does not answer" : NULL;
 }
 
 static const char *check_linearizable_read(const struct node_health *h)
@@ -111,11 +121,12 @@ static const struct check {
 	const char *name;
 	const char *(*failed)(const struct node_health *h); /* why; NULL: it is well */
 	bool alive;                                         /* of /livez too */
-} checks[] = {
-	{ "data_corruption", check_data_corruption, false },
-	{ "serializable_read", check_serializable_read, true },
-	{ "linearizable_read", check_linearizable_read, false },
-	{ "non_learner", check_non_learner, false },
+	bool probe;                                         /* the cell has a say too */
+} checks[PAGE_CHECKS] = {
+	{ "data_corruption", check_data_corruption, false, false },
+	{ "serializable_read", check_serializable_read, true, false },
+	{ "linearizable_read", check_linearizable_read, false, true },
+	{ "non_learner", check_non_learner, false, false },
 };
 
 static bool is_asked(const struct exchange *ex, const struct check *c, bool alive, struct slice only)
@@ -129,28 +140,57 @@ static bool is_asked(const struct exchange *ex, const struct check *c, bool aliv
 	return !asks(ex->req, "exclude", c->name);
 }
 
+/* False: the cell is being asked, and the page will be served again. */
+static bool is_probed(struct exchange *ex, bool alive, struct slice only, const struct node_health *h)
+{
+	for (size_t i = 0; i < PAGE_CHECKS; i++) {
+		if (checks[i].probe && is_asked(ex, &checks[i], alive, only) && !checks[i].failed(h))
+			return probe_ask(ex);
+	}
+	return true;
+}
+
+static bool run_check(struct exchange *ex, const struct check *c, const struct node_health *h, struct buf *out)
+{
+	const char *why = c->failed(h), *what = "";
+	if (!why && c->probe && ex->probe_err) {
+		what = "range error: ";
+		why = err_text(ex->probe_err);
+	}
+	if (why)
+		buf_printf(out, "[-]%s failed: %s%s\n", c->name, what, why);
+	else
+		buf_printf(out, "[+]%s ok\n", c->name);
+	return !why;
+}
+
+static void count_check(struct check_figures *f, bool ok)
+{
+	f->last_ok = ok;
+	*(ok ? &f->ok : &f->failed) += 1;
+}
+
 /* only: one check's name, from "/livez/NAME"; empty: all. */
 static void run_checks(struct exchange *ex, bool alive, struct slice only)
 {
-	bool verbose = asks(ex->req, "verbose", NULL), ok = true, any = false;
+	bool verbose = asks(ex->req, "verbose", NULL), all_ok = true, any = false;
 	struct buf text = { .ptr = NULL };
 	struct node_health h;
 	node_health(ex->gateway->config.node, &h);
-	for (size_t i = 0; i < sizeof(checks) / sizeof(checks[0]); i++) {
-		const char *why;
+	if (!is_probed(ex, alive, only, &h))
+		return;
+	for (size_t i = 0; i < PAGE_CHECKS; i++) {
+		bool ok;
 		if (!is_asked(ex, &checks[i], alive, only))
 			continue;
 		any = true;
-		why = checks[i].failed(&h);
-		ok = ok && !why;
-		if (why)
-			buf_printf(&text, "[-]%s failed: %s\n", checks[i].name, why);
-		else
-			buf_printf(&text, "[+]%s ok\n", checks[i].name);
+		ok = run_check(ex, &checks[i], &h, &text);
+		count_check(&ex->gateway->checks[alive][i], ok);
+		all_ok = all_ok && ok;
 	}
 	if (only.len && !any) {
 		reply_plain_error(ex, 404, NULL);
-	} else if (!ok) {
+	} else if (!all_ok) {
 		reply_text(ex, 503, TEXT_PLAIN, buf_view(&text));
 	} else {
 		if (!verbose)
@@ -169,6 +209,31 @@ static void live(struct exchange *ex, struct slice rest)
 static void ready(struct exchange *ex, struct slice rest)
 {
 	run_checks(ex, false, rest);
+}
+
+/* As etcd 3.5 has them. */
+void pages_write_metrics(const struct gateway *g, struct buf *out)
+{
+	static const char *const kinds[] = { "readyz", "livez" };
+	const char *last = "etcd_server_healthcheck", *all = "etcd_server_healthchecks_total";
+	metric_head(out, last, "gauge", "Whether each check was well when it was last asked for.");
+	for (size_t k = 0; k < 2; k++) {
+		for (size_t i = 0; i < PAGE_CHECKS; i++) {
+			const struct check_figures *f = &g->checks[k][i];
+			if (f->ok || f->failed)
+				buf_printf(out, "%s{name=\"%s\",type=\"%s\"} %d\n", last, checks[i].name, kinds[k], f->last_ok);
+		}
+	}
+	metric_head(out, all, "counter", "How often each check was asked for, by its outcome.");
+	for (size_t k = 0; k < 2; k++) {
+		for (size_t i = 0; i < PAGE_CHECKS; i++) {
+			const struct check_figures *f = &g->checks[k][i];
+			if (f->ok)
+				buf_printf(out, "%s{name=\"%s\",status=\"success\",type=\"%s\"} %" PRIu64 "\n", all, checks[i].name, kinds[k], f->ok);
+			if (f->failed)
+				buf_printf(out, "%s{name=\"%s\",status=\"error\",type=\"%s\"} %" PRIu64 "\n", all, checks[i].name, kinds[k], f->failed);
+		}
+	}
 }
 
 /* ---- the others ---- */
@@ -227,4 +292,11 @@ bool page_serve(struct exchange *ex, struct slice path, bool get, bool head)
 		return true;
 	}
 	return false;
+}
+
+void page_serve_again(struct exchange *ex)
+{
+	struct slice path = slice_of(ex->req->path.base, ex->req->path.len), query = query_of(ex->req);
+	bool found = page_serve(ex, query.ptr ? slice_of(path.ptr, path.len - query.len - 1) : path, /*get=*/true, /*head=*/false);
+	ASSERT(found && !ex->probe);
 }

@@ -264,12 +264,12 @@ static bool is_once_well_formed(const struct core_request *r)
 	return r->request_id > 0 && r->request_id <= ONCE_REQUEST_MAX && r->first_unanswered <= r->request_id;
 }
 
-/* As etcd has it: a learner only tells about itself, and what it has, however old. */
+/* As etcd has it: a learner only tells about itself, and what it has, however old; and whether it reaches the cell. */
 static bool is_for_learners(const struct core_request *r)
 {
 	bool range = r->method == METHOD_KV_RANGE || r->method == METHOD_KV_RANGE_STREAM;
 
-	return r->method == METHOD_MAINTENANCE_STATUS || (range && wire_find_u64(r->bytes, 7, 0));
+	return r->method == METHOD_MAINTENANCE_STATUS || (range && (r->ask || wire_find_u64(r->bytes, 7, 0)));
 }
 
 bool core_is_learner(const struct core *c)

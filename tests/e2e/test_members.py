@@ -116,6 +116,8 @@ def what_a_learner_serves_and_a_removed_member_leaves(server):
         refused(ctl(cell, "member", "promote", id_of(cell, cell.replicas[0])), "can only promote a learner member")
         start_joining(cell, new, cell.replicas[:], learner=True)
         cells.wait_for("it has what was written", lambda: "v" in ctl(cell, "get", "k", "--consistency=s", endpoints=new.endpoint).stdout)
+        cells.wait_for("it reaches the cell", lambda: cells.http(new.url + "/health", timeout=30)[0] == 200)
+        assert cells.http(new.url + "/readyz")[1].count("[-]") == 1 and cells.http(new.url + "/readyz/non_learner")[0] == 503
         refused(ctl(cell, "get", "k", endpoints=new.endpoint), "rpc not supported for learner")
         refused(ctl(cell, "put", "k", "w", endpoints=new.endpoint), "rpc not supported for learner")
         assert "true" in insist(ctl(cell, "endpoint", "status", endpoints=new.endpoint))

@@ -305,6 +305,44 @@ def without_a_leader_alive_and_not_ready(server):
         assert status == 503 and "[-]linearizable_read failed: no leader" in text, text
 
 
+@test(own=True)
+def who_leads_nobody_any_more_is_not_healthy_for_a_moment(server):
+    """A leader whose followers stand still believes that it leads for an election timeout; what its cell answers does not come."""
+    with cells.Cell(server, 3) as cell:
+        leader = cell.leader()
+        others = [r for r in cell.replicas if r is not leader]
+        for r in others:
+            r.pause()
+        started = threading.Event()
+        found = []
+
+        def look(page):
+            started.wait()
+            found.append((page, *cells.http(leader.url + page, timeout=30)))
+        pages = ["/health", "/readyz", "/readyz/linearizable_read"]
+        threads = [threading.Thread(target=look, args=(p,)) for p in pages]
+        for t in threads:
+            t.start()
+        started.set()
+        for page in ("/health?serializable=true", "/livez", "/readyz?exclude=linearizable_read"):
+            assert cells.http(leader.url + page)[0] == 200, page
+        for t in threads:
+            t.join()
+        assert sorted(p for p, status, _ in found if status == 503) == sorted(pages), found
+        for r in others:
+            r.resume()
+        cells.wait_for("all of them are healthy", lambda: all(cells.http(r.url + "/health", timeout=30)[0] == 200 for r in cell.replicas), 20)
+        # Nobody asks in a user's name.
+        for command in (("user", "add", "root:secret"), ("user", "grant-role", "root", "root"), ("auth", "enable")):
+            assert cells.etcdctl(cell.endpoints, *command).returncode == 0, command
+        for r in cell.replicas:
+            for page in ("/health", "/health?serializable=true", "/livez", "/readyz"):
+                assert cells.http(r.url + page, timeout=30)[0] == 200, (r.name, page)
+        m = metrics_of(leader.url)
+        assert m['etcd_server_healthcheck{name="linearizable_read",type="readyz"}'] == 1
+        assert m['etcd_server_healthchecks_total{name="linearizable_read",status="error",type="readyz"}'] == 2
+
+
 # ---- metrics ----
 
 @test(own=True)

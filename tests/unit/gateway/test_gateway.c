@@ -165,6 +165,59 @@ START_TEST(gateway__not_serving_is_not_healthy)
 }
 END_TEST
 
+/* Whoever leads alone believes that he leads for a while: only an answer of the cell counts. */
+START_TEST(gateway__health_is_an_answer_of_the_cell)
+{
+	struct client asks, local, leaves;
+	fake_node_hold(world.node, true);
+	client_open(&asks, &world);
+	client_open(&local, &world);
+	client_open(&leaves, &world);
+	client_send(&asks, GET("/health"));
+	client_send(&leaves, GET("/readyz"));
+	FIGURE_REACHES(calls, 2, 3000);
+	client_send(&local, GET("/health?serializable=true"));
+	expect(&local, 200, "{\"health\":\"true\"}");
+	client_send(&local, GET("/livez"));
+	expect(&local, 200, "ok\n");
+	client_send(&local, GET("/readyz?exclude=linearizable_read"));
+	expect(&local, 200, "ok\n");
+	ck_assert_uint_eq(fake_node_figures(world.node).calls, 2);
+	fake_node_hold(world.node, false);
+	expect(&asks, 200, "{\"health\":\"true\"}");
+	expect(&leaves, 200, "ok\n");
+
+	fake_node_hold(world.node, true);
+	client_send(&asks, GET("/health"));
+	client_send(&leaves, GET("/readyz/linearizable_read"));
+	FIGURE_REACHES(calls, 4, 3000);
+	fake_node_set_leaderless(world.node, 1);
+	expect(&asks, 503, "{\"health\":\"false\",\"reason\":\"RAFT NO LEADER\"}\n");
+	expect(&leaves, 503, "[-]linearizable_read failed: no leader\n");
+	FIGURE_REACHES(cancels, 2, 3000);
+	fake_node_set_leaderless(world.node, 0);
+	fake_node_hold(world.node, false);
+
+	fake_node_refuse(world.node, ERR_TIMEOUT);
+	client_send(&asks, GET("/health"));
+	expect(&asks, 503, "{\"health\":\"false\",\"reason\":\"RANGE ERROR:etcdserver: request timed out\"}\n");
+	client_send(&leaves, GET("/readyz/linearizable_read"));
+	expect(&leaves, 503, "[-]linearizable_read failed: range error: etcdserver: request timed out\n");
+	fake_node_refuse(world.node, ERR_OK);
+
+	fake_node_hold(world.node, true);
+	client_send(&leaves, GET("/health") GET("/health"));
+	client_send(&asks, GET("/health"));
+	FIGURE_REACHES(waiting, 2, 3000);
+	client_close(&leaves);
+	client_close(&local);
+	setup_end(&world); /* the one that waits is answered, and the one that left does not keep the loop */
+	expect(&asks, 503, "{\"health\":\"false\",\"reason\":\"RANGE ERROR:etcdserver: server stopped\"}\n");
+	client_close(&asks);
+	setup_start(&world);
+}
+END_TEST
+
 START_TEST(gateway__errors_of_the_node)
 {
 	struct client c;
@@ -534,6 +587,7 @@ static void add_tests(TCase *tc)
 	tcase_add_test(tc, gateway__pipelined_requests_are_answered_in_order);
 	tcase_add_loop_test(tc, gateway__requests, 0, LEN(requests));
 	tcase_add_test(tc, gateway__not_serving_is_not_healthy);
+	tcase_add_test(tc, gateway__health_is_an_answer_of_the_cell);
 	tcase_add_test(tc, gateway__errors_of_the_node);
 	tcase_add_test(tc, gateway__metadata_reaches_the_node);
 	tcase_add_test(tc, gateway__large_replies);
