@@ -515,10 +515,9 @@ void core_status(const struct core *c, struct core_status *ret)
 	ret->counts = c->env.counts;
 	ret->learner = core_is_learner(c);
 	ret->disk_low = c->disk_low;
-	ret->gated_total = c->gate.total;
+	core_gated(c, &ret->gated_total, &ret->oldest_gated_ms);
 	ret->admit_queued = c->admission.len;
 	ret->admit_queued_bytes = c->admission.cost;
-	ret->oldest_gated_ms = gate_oldest_ms(c);
 	ret->quota_bytes = c->config.quota_bytes;
 	ret->quota_high = c->alarms.high;
 	ret->no_space = alarms_no_space(c);
@@ -527,6 +526,12 @@ void core_status(const struct core *c, struct core_status *ret)
 	ret->recovering = c->recovering;
 	ret->lost = raft_lost(c->raft).index;
 	ret->serving = !c->recovering && ret->leader != 0 && ret->applied >= c->boot_commit && c->state.restored == 0;
+}
+
+void core_gated(const struct core *c, uint64_t *ret_total, time_ms *ret_oldest_ms)
+{
+	*ret_total = c->gate.total;
+	*ret_oldest_ms = gate_oldest_ms(c);
 }
 
 void core_set_trace(struct core *c, core_trace_fn fn, void *ctx)

@@ -265,6 +265,7 @@ struct core_status {
 	bool serving; /* knows a leader and has applied what was committed at start */
 };
 void core_status(const struct core *c, struct core_status *ret);
+void core_gated(const struct core *c, uint64_t *ret_total, time_ms *ret_oldest_ms); /* of core_status, for who looks after every step */
 /* Every grant this replica has told its callers is also a trace; tests and the log read them. */
 enum core_trace_kind { TRACE_LEADER, TRACE_STEP_DOWN, TRACE_GRANT, TRACE_HOLD_END /* token, ms, enum hold_end; by who leads */, TRACE_LEASE_END, TRACE_SNAPSHOT, TRACE_INSTALL, TRACE_REFUSED, TRACE_MEMBERS,
 		       TRACE_ALARM /* type, member, 1: raised */, TRACE_QUOTA /* bytes, quota, 1: near */,

@@ -1,9 +1,7 @@
 /* wire.c: see wire.h. A varint of more than ten bytes, a field number 0, a group and a length past the end are malformed. */
 #include "wire.h"
 
-#include <endian.h>
-
-static bool read_long_varint(struct wire *w, uint64_t *ret)
+bool wire_long_varint(struct wire *w, uint64_t *ret)
 {
 	uint64_t v = 0;
 
@@ -18,88 +16,6 @@ static bool read_long_varint(struct wire *w, uint64_t *ret)
 		}
 	}
 	return false;
-}
-
-/* Most numbers, and nearly all tags and lengths, are one byte. */
-static inline bool read_varint(struct wire *w, uint64_t *ret)
-{
-	if (w->at < w->end && *w->at < 0x80) {
-		*ret = *w->at++;
-		return true;
-	}
-	return read_long_varint(w, ret);
-}
-
-static inline bool read_fixed64(struct wire *w)
-{
-	if ((size_t)(w->end - w->at) < sizeof w->value)
-		return false;
-	memcpy(&w->value, w->at, sizeof w->value);
-	w->value = le64toh(w->value);
-	w->at += sizeof w->value;
-	return true;
-}
-
-static bool read_fixed32(struct wire *w)
-{
-	uint32_t v;
-
-	if ((size_t)(w->end - w->at) < sizeof v)
-		return false;
-	memcpy(&v, w->at, sizeof v);
-	w->value = le32toh(v);
-	w->at += sizeof v;
-	return true;
-}
-
-static inline bool read_bytes(struct wire *w)
-{
-	uint64_t len;
-
-	if (!read_varint(w, &len) || len > (uint64_t)(w->end - w->at))
-		return false;
-	w->bytes = slice_of(w->at, (size_t)len);
-	w->at += len;
-	return true;
-}
-
-static inline bool read_value(struct wire *w)
-{
-	switch (w->type) {
-	case WIRE_VARINT:
-		return read_varint(w, &w->value);
-	case WIRE_FIXED64:
-		return read_fixed64(w);
-	case WIRE_BYTES:
-		return read_bytes(w);
-	case WIRE_FIXED32:
-		return read_fixed32(w);
-	}
-	return false;
-}
-
-void wire_init(struct wire *w, struct slice bytes)
-{
-	memset(w, 0, sizeof *w);
-	w->at = bytes.ptr;
-	w->end = bytes.len ? bytes.ptr + bytes.len : bytes.ptr;
-}
-
-bool wire_next(struct wire *w)
-{
-	uint64_t tag;
-
-	if (w->bad || w->at == w->end)
-		return false;
-	if (!read_varint(w, &tag) || tag > UINT32_MAX || tag >> 3 == 0) {
-		w->bad = true;
-		return false;
-	}
-	w->field = (uint32_t)(tag >> 3);
-	w->type = (enum wire_type)(tag & 7);
-	if (!read_value(w))
-		w->bad = true;
-	return !w->bad;
 }
 
 uint64_t wire_find_u64(struct slice bytes, uint32_t field, uint64_t fallback)

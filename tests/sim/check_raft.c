@@ -216,13 +216,14 @@ static void elected(struct replica *r, raft_term term)
 /* Whoever does not acknowledge delays a writer by a TTL at most, whatever else it does. */
 static void check_gate(struct replica *r)
 {
-	struct core_status s;
+	uint64_t total;
+	time_ms oldest;
 
-	core_status(r->core, &s);
-	r->w->totals.gated += s.gated_total - r->noted_gated;
-	r->noted_gated = s.gated_total;
-	CHECK(r->w, "P6", s.oldest_gated_ms <= CACHER_TTL_MAX_S * 1000 + 500, "%s: a write has waited for %llu ms for a cache to be emptied", r->name,
-	      (unsigned long long)s.oldest_gated_ms);
+	core_gated(r->core, &total, &oldest);
+	r->w->totals.gated += total - r->noted_gated;
+	r->noted_gated = total;
+	CHECK(r->w, "P6", oldest <= CACHER_TTL_MAX_S * 1000 + 500, "%s: a write has waited for %llu ms for a cache to be emptied", r->name,
+	      (unsigned long long)oldest);
 }
 
 void check_step(struct replica *r)

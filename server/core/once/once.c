@@ -121,24 +121,28 @@ static uint64_t window_of(const struct once *o, lease_id session, bool *ret_know
 	return r ? session_of(r)->window : 0;
 }
 
-static void raise_window(struct once *o, lease_id session, uint64_t to)
+/* Returns where it is then. */
+static uint64_t raise_window(struct once *o, lease_id session, uint64_t to)
 {
 	bool known;
+	uint64_t from = window_of(o, session, &known);
 
-	if (to > window_of(o, session, &known) || !known) {
+	if (to > from || !known) {
 		o->bytes += known ? 0 : sizeof(struct session_record);
 		tree_put_take(&o->state->sessions, &session_new(session, to)->base);
 	}
+	return to > from ? to : from;
 }
 
 /* O2: the caller wants nothing below any more. */
-static void move_window(struct once *o, lease_id session, uint64_t to)
+static uint64_t move_window(struct once *o, lease_id session, uint64_t to)
 {
 	const struct result_record *first;
+	uint64_t window = raise_window(o, session, to);
 
-	raise_window(o, session, to);
 	while ((first = first_of(o, session)) && first->request < to)
 		forget(o, first);
+	return window;
 }
 
 void once_end_session(struct once *o, lease_id session)
@@ -159,13 +163,13 @@ enum err once_begin(struct once *o, const struct once_id *id, uint32_t kind, con
 {
 	uint64_t be[2] = { htobe64((uint64_t)id->session), htobe64(id->request) };
 	const struct tree_record *r;
-	bool known;
+	uint64_t window;
 
 	if (id->session == 0 || id->request == 0 || id->request > ONCE_REQUEST_MAX || id->first_unanswered > id->request)
 		return ERR_BAD_METADATA;
-	move_window(o, id->session, id->first_unanswered);
+	window = move_window(o, id->session, id->first_unanswered);
 	r = tree_get(&o->state->results, slice_of(be, sizeof(be)));
-	if (!r && id->request < window_of(o, id->session, &known))
+	if (!r && id->request < window)
 		return ERR_REQUEST_ID_TOO_OLD;
 	if (r && result_of(r)->kind != kind)
 		return ERR_REQUEST_ID_REUSED;
@@ -199,7 +203,7 @@ static void make_room(struct once *o, const struct result_record *newcomer, once
 	ASSERT(oldest);
 	request = oldest->request;
 	forget(o, oldest);
-	raise_window(o, session, request + 1);
+	(void)raise_window(o, session, request + 1);
 }
 
 void once_keep(struct once *o, const struct once_id *id, const struct once_outcome *outcome, once_lives_fn lives, void *ctx)

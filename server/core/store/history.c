@@ -95,6 +95,10 @@ uint64_t history_seek(const struct history *h, revision from)
 {
 	uint64_t lo = h->begin, hi = h->end;
 
+	if (lo == hi || from <= 0)
+		return lo;
+	if (history_at(h, hi - 1)->kv->mod_revision < from)
+		return hi;
 	while (lo < hi) {
 		uint64_t mid = lo + (hi - lo) / 2;
 

@@ -27,10 +27,16 @@
 static inline uint64_t first_bytes(struct slice key)
 {
 	uint64_t v = 0;
+	uint32_t head, tail;
 
 	if (key.len >= sizeof(v)) {
 		memcpy(&v, key.ptr, sizeof(v));
 		return be64toh(v);
+	}
+	if (key.len >= sizeof(head)) { /* two halves that overlap agree where they do */
+		memcpy(&head, key.ptr, sizeof(head));
+		memcpy(&tail, key.ptr + key.len - sizeof(tail), sizeof(tail));
+		return (uint64_t)be32toh(head) << 32 | (uint64_t)be32toh(tail) << (64 - 8 * key.len);
 	}
 	for (size_t i = 0; i < key.len; i++)
 		v |= (uint64_t)key.ptr[i] << (56 - 8 * i);
