@@ -1,0 +1,198 @@
+/* auth_test.c: users and permissions in whole cells: what is judged where the log stands, and what a replica knows of them after a snapshot. */
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "etcd/rpc.pb-c.h"
+#include "support/mini_cell.h"
+
+#define OK(m, tag) ck_assert_msg(answer_of(m, tag)->err == ERR_OK, "%s", err_name(answer_of(m, tag)->err))
+#define FAILS(m, tag, e) ck_assert_str_eq(err_name(answer_of(m, tag)->err), err_name(e))
+
+static const struct mini_answer *answer_of(struct mini_cell *m, uint64_t tag)
+{
+	const struct mini_answer *a = mini_wait(m, tag, 15000);
+
+	ck_assert_msg(a != NULL, "no answer for call %llu", (unsigned long long)tag);
+	return a;
+}
+
+static uint64_t add_user(struct mini_cell *m, size_t i, const char *name)
+{
+	Etcdserverpb__AuthUserAddRequest r = ETCDSERVERPB__AUTH_USER_ADD_REQUEST__INIT;
+
+	r.name = (char *)(uintptr_t)name;
+	return mini_request(m, i, METHOD_AUTH_USER_ADD, &r.base);
+}
+
+static uint64_t add_role(struct mini_cell *m, size_t i, const char *name)
+{
+	Etcdserverpb__AuthRoleAddRequest r = ETCDSERVERPB__AUTH_ROLE_ADD_REQUEST__INIT;
+
+	r.name = (char *)(uintptr_t)name;
+	return mini_request(m, i, METHOD_AUTH_ROLE_ADD, &r.base);
+}
+
+static uint64_t give_role(struct mini_cell *m, size_t i, const char *user, const char *role)
+{
+	Etcdserverpb__AuthUserGrantRoleRequest r = ETCDSERVERPB__AUTH_USER_GRANT_ROLE_REQUEST__INIT;
+
+	r.user = (char *)(uintptr_t)user;
+	r.role = (char *)(uintptr_t)role;
+	return mini_request(m, i, METHOD_AUTH_USER_GRANT_ROLE, &r.base);
+}
+
+static uint64_t take_role(struct mini_cell *m, size_t i, const char *user, const char *role)
+{
+	Etcdserverpb__AuthUserRevokeRoleRequest r = ETCDSERVERPB__AUTH_USER_REVOKE_ROLE_REQUEST__INIT;
+
+	r.name = (char *)(uintptr_t)user;
+	r.role = (char *)(uintptr_t)role;
+	return mini_request(m, i, METHOD_AUTH_USER_REVOKE_ROLE, &r.base);
+}
+
+static uint64_t permit(struct mini_cell *m, size_t i, const char *role, const char *key)
+{
+	Etcdserverpb__AuthRoleGrantPermissionRequest r = ETCDSERVERPB__AUTH_ROLE_GRANT_PERMISSION_REQUEST__INIT;
+	Authpb__Permission perm = AUTHPB__PERMISSION__INIT;
+
+	r.name = (char *)(uintptr_t)role;
+	r.perm = &perm;
+	perm.permtype = AUTHPB__PERMISSION__TYPE__READWRITE;
+	perm.key = (ProtobufCBinaryData){ strlen(key), (uint8_t *)(uintptr_t)key };
+	return mini_request(m, i, METHOD_AUTH_ROLE_GRANT_PERMISSION, &r.base);
+}
+
+static uint64_t enable(struct mini_cell *m, size_t i)
+{
+	Etcdserverpb__AuthEnableRequest r = ETCDSERVERPB__AUTH_ENABLE_REQUEST__INIT;
+
+	return mini_request(m, i, METHOD_AUTH_ENABLE, &r.base);
+}
+
+/* Three replicas; root, and ann who may read and write /a. */
+static struct mini_cell *cell_with(uint64_t snapshot_count)
+{
+	struct mini_cell *m = mini_new(&(struct mini_options){ .replicas = 3, .seed = 5, .disk_ms = 1, .net_ms = 1, .snapshot_count = snapshot_count, .snapshot_keep = 1 });
+	size_t l = mini_elect(m, 10000);
+
+	mini_run(m, 300);
+	OK(m, add_user(m, l, "root"));
+	OK(m, add_role(m, l, "root"));
+	OK(m, give_role(m, l, "root", "root"));
+	OK(m, add_user(m, l, "ann"));
+	OK(m, add_role(m, l, "a"));
+	OK(m, permit(m, l, "a", "/a"));
+	OK(m, give_role(m, l, "ann", "a"));
+	OK(m, enable(m, l));
+	mini_run(m, 100);
+	return m;
+}
+
+static uint64_t put_as(struct mini_cell *m, size_t i, const char *who, const char *key)
+{
+	mini_as(m, who);
+	return mini_put(m, i, key, "v", 0);
+}
+
+static uint64_t get_as(struct mini_cell *m, size_t i, const char *who, const char *key)
+{
+	mini_as(m, who);
+	return mini_get(m, i, key, true);
+}
+
+/* All replicas let ann at /a, and nobody at anything else. */
+static void check_permissions(struct mini_cell *m, size_t i)
+{
+	OK(m, put_as(m, i, "ann", "/a"));
+	FAILS(m, put_as(m, i, "ann", "/b"), ERR_PERMISSION_DENIED);
+	FAILS(m, put_as(m, i, NULL, "/a"), ERR_USER_EMPTY);
+	FAILS(m, put_as(m, i, "bob", "/a"), ERR_PERMISSION_DENIED);
+	OK(m, get_as(m, i, "ann", "/a"));
+	FAILS(m, get_as(m, i, "ann", "/b"), ERR_PERMISSION_DENIED);
+	FAILS(m, get_as(m, i, NULL, "/a"), ERR_USER_EMPTY);
+	OK(m, put_as(m, i, "root", "/b"));
+}
+
+START_TEST(auth__holds_at_every_replica)
+{
+	struct mini_cell *m = cell_with(0);
+
+	for (size_t i = 0; i < 3; i++)
+		check_permissions(m, i);
+	mini_crash(m, mini_leader(m));
+	check_permissions(m, mini_elect(m, 10000));
+	mini_free(m);
+}
+END_TEST
+
+/* The write is on its way while the right to it goes: it stands behind that in the log, and is refused there. */
+START_TEST(auth__is_judged_where_the_log_stands)
+{
+	struct mini_cell *m = cell_with(0);
+	size_t l = mini_leader(m), f = l == 0 ? 1 : 0;
+	uint64_t revoked, before, after, far;
+
+	before = put_as(m, l, "ann", "/a");
+	mini_as(m, "root");
+	revoked = take_role(m, l, "ann", "a");
+	after = put_as(m, l, "ann", "/a");
+	far = put_as(m, f, "ann", "/a");
+	OK(m, before);
+	OK(m, revoked);
+	FAILS(m, after, ERR_PERMISSION_DENIED);
+	FAILS(m, far, ERR_PERMISSION_DENIED);
+	mini_run(m, 300);
+	for (size_t i = 0; i < 3; i++)
+		ck_assert_int_eq(core_state(mini_core(m, i))->revision, 2);
+	mini_free(m);
+}
+END_TEST
+
+START_TEST(auth__survives_snapshots)
+{
+	struct mini_cell *m = cell_with(6);
+	size_t lagging = mini_leader(m) == 0 ? 1 : 0, l = mini_leader(m);
+	raft_index before = core_state(mini_core(m, lagging))->applied.index;
+
+	mini_crash(m, lagging);
+	for (int i = 0; i < 40; i++)
+		OK(m, put_as(m, l, "root", "/b"));
+	mini_run(m, 300);
+	ck_assert_uint_gt(mini_log_first(m, l), before + 1); /* so it cannot be brought up by entries alone */
+	mini_restart(m, lagging);
+	mini_run(m, 3000);
+	ck_assert_uint_eq(core_state(mini_core(m, lagging))->applied.index, core_state(mini_core(m, l))->applied.index);
+	check_permissions(m, lagging);
+	mini_run(m, 300);
+	for (size_t i = 0; i < 3; i++)
+		mini_crash(m, i);
+	for (size_t i = 0; i < 3; i++)
+		mini_restart(m, i);
+	mini_elect(m, 10000);
+	mini_run(m, 300);
+	for (size_t i = 0; i < 3; i++)
+		check_permissions(m, i);
+	mini_free(m);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("core_auth_cell");
+	TCase *tc = tcase_create("cell");
+	SRunner *sr;
+	int failed;
+
+	tcase_set_timeout(tc, 60);
+	tcase_add_test(tc, auth__holds_at_every_replica);
+	tcase_add_test(tc, auth__is_judged_where_the_log_stands);
+	tcase_add_test(tc, auth__survives_snapshots);
+	suite_add_tcase(s, tc);
+	sr = srunner_create(s);
+	srunner_run_all(sr, CK_NORMAL);
+	failed = srunner_ntests_failed(sr);
+	srunner_free(sr);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
