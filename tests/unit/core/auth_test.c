@@ -155,15 +155,30 @@ START_TEST(auth__survives_snapshots)
 	struct mini_cell *m = cell_with(6);
 	size_t lagging = mini_leader(m) == 0 ? 1 : 0, l = mini_leader(m);
 	raft_index before = core_state(mini_core(m, lagging))->applied.index;
+	struct core_status status;
 
 	mini_crash(m, lagging);
 	for (int i = 0; i < 40; i++)
 		OK(m, put_as(m, l, "root", "/b"));
+	OK(m, permit(m, l, "a", "/c"));
+	OK(m, put_as(m, l, "ann", "/c"));
+	for (int i = 0; i < 10; i++)
+		OK(m, put_as(m, l, "root", "/b"));
 	mini_run(m, 300);
+	for (size_t i = 0; i < 3; i++) { /* what is cut off the log stays in memory for a while */
+		if (i == lagging)
+			continue;
+		mini_crash(m, i);
+		mini_restart(m, i);
+	}
+	l = mini_elect(m, 10000);
 	ck_assert_uint_gt(mini_log_first(m, l), before + 1); /* so it cannot be brought up by entries alone */
 	mini_restart(m, lagging);
 	mini_run(m, 3000);
 	ck_assert_uint_eq(core_state(mini_core(m, lagging))->applied.index, core_state(mini_core(m, l))->applied.index);
+	core_status(mini_core(m, lagging), &status);
+	ck_assert_uint_eq(status.snapshots_installed, 1);
+	OK(m, get_as(m, lagging, "ann", "/c")); /* as of while it was away */
 	check_permissions(m, lagging);
 	mini_run(m, 300);
 	for (size_t i = 0; i < 3; i++)

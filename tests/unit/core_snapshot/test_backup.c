@@ -4,6 +4,8 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "core/alarm/alarm.h"
+#include "core/kv/kv.h"
 #include "core/restore.h"
 #include "core/snapshot/backup.h"
 #include "core/store/store.h"
@@ -136,6 +138,60 @@ START_TEST(restore__equal_backups_and_members_give_equal_states)
 }
 END_TEST
 
+/* As a cell has it: a lease that holds a lock, and one key without a lease. */
+static void fill_with_lease(struct state *st)
+{
+	struct arena arena;
+	struct kv_env env = { .state = st, .arena = &arena };
+	int64_t ttl_s;
+
+	state_init(st);
+	arena_init(&arena);
+	env.store = store_new(st);
+	env.lessor = lessor_new(st, 1);
+	env.locks = locks_new(st);
+	env.once = once_new(st);
+	kv_attach(&env);
+	kv_rebuild(&env);
+	ck_assert_int_eq(lease_grant(env.lessor, 0x10, 60, 0, &ttl_s), ERR_OK);
+	store_txn_begin(env.store);
+	store_put(env.store, slice_of_str("l/10"), slice_of_str(""), /*lease=*/0x10, NULL);
+	store_txn_end(env.store);
+	put(env.store, "plain", "v");
+	once_free(env.once);
+	locks_free(env.locks);
+	lessor_free(env.lessor);
+	store_free(env.store);
+	arena_deinit(&arena);
+}
+
+START_TEST(restore__ends_leases_and_alarms_and_forgets_what_was_before)
+{
+	const char *url = "http://10.0.0.1:2380";
+	struct member_spec member = { .name = "a", .peer_urls = &url, .peer_urls_len = 1 };
+	struct state st;
+	struct store *s;
+	revision before;
+
+	fill_with_lease(&st);
+	ck_assert_int_eq(alarm_raise(&st, ALARM_NOSPACE, 5, false), ERR_OK);
+	ck_assert_uint_eq(st.leases.len, 1);
+	ck_assert_uint_eq(st.contenders.len, 1);
+	before = st.revision;
+	restore_new_cell(&st, &member, 1, "token");
+	ck_assert_uint_eq(st.leases.len, 0);
+	ck_assert_uint_eq(st.contenders.len, 0);
+	ck_assert_uint_eq(st.alarms.len, 0);
+	s = store_new(&st);
+	ck_assert_ptr_null(store_get(s, slice_of_str("l/10"), 0)); /* gone with its lease */
+	ck_assert_ptr_nonnull(store_get(s, slice_of_str("plain"), 0));
+	store_free(s);
+	ck_assert_int_gt(st.revision, before);
+	ck_assert_int_eq(st.compact_revision, st.revision);
+	state_deinit(&st);
+}
+END_TEST
+
 /* FIPS 180-4, and lengths around a block's end against one call. */
 START_TEST(sha256__known_answers)
 {
@@ -182,6 +238,7 @@ int main(void)
 	tcase_add_test(tc, backup__comes_back_as_it_was_however_it_is_cut);
 	tcase_add_test(tc, backup__damage_anywhere_is_found);
 	tcase_add_test(tc, restore__equal_backups_and_members_give_equal_states);
+	tcase_add_test(tc, restore__ends_leases_and_alarms_and_forgets_what_was_before);
 	tcase_add_test(tc, sha256__known_answers);
 	tcase_set_timeout(tc, 120);
 	suite_add_tcase(s, tc);
