@@ -169,6 +169,8 @@ static enum err carry_out(struct core *c, struct applying *a)
 	struct buf own = { 0 };
 	enum err e = authorise_command(&az, &a->cmd);
 
+	if (!e && a->cmd.refused)
+		e = ERR_AUTH_OLD_REVISION; /* G5 of gate.c */
 	a->refused = e != ERR_OK;
 	if (e)
 		return e; /* A5 */

@@ -19,6 +19,7 @@ void command_encode(const struct command *cmd, struct buf *out)
 	pbw_u64(out, 11, cmd->chosen);
 	pbw_bytes(out, 12, cmd->user);
 	pbw_u64(out, 13, cmd->auth_revision);
+	pbw_u64(out, 14, cmd->refused);
 }
 
 bool command_parse(struct slice bytes, struct command *ret)
@@ -40,6 +41,7 @@ bool command_parse(struct slice bytes, struct command *ret)
 		case 11: cmd.chosen = wire_u64(&w) != 0; break;
 		case 12: cmd.user = wire_bytes(&w); break;
 		case 13: cmd.auth_revision = wire_u64(&w); break;
+		case 14: cmd.refused = wire_u64(&w) != 0; break;
 		default: break;
 		}
 	}

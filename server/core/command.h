@@ -19,6 +19,7 @@ struct command {
 	bool chosen;
 	struct slice user;      /* who asks; empty: nobody, or authentication is off */
 	uint64_t auth_revision; /* at which he was found to be that; 0: not */
+	bool refused;           /* seen by the leader (G5 of gate.c) */
 };
 
 void command_encode(const struct command *cmd, struct buf *out); /* appends; the version is ours */

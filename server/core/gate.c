@@ -8,7 +8,9 @@
  *   (G3) a leader that has not yet applied an entry of its own term does not know all sessions that may cache: what may write keys comes by later (T1 of admit.c). Then
  *        each session that may cache where a command writes owes one acknowledgement of "everything", until its right, which an
  *        earlier leader may have given it, has ended: a full TTL from then on (N1 of renew.c says why that is enough).
- *   (G4) what is kept is this term's alone. When the term or the leadership ends it is dropped, and its callers propose anew (W3 of propose.c). */
+ *   (G4) what is kept is this term's alone. When the term or the leadership ends it is dropped, and its callers propose anew (W3 of propose.c).
+ *   (G5) who may not write cannot empty caches either: what would be refused as things stand waits for nobody, and is marked in the log, so that it is
+ *        refused even if it is allowed by the time it is applied (its caller is told that his rights have changed, or asks anew). */
 #include "internal.h"
 
 void gate_init(struct core *c)
@@ -112,6 +114,32 @@ static enum err propose_untracked(struct core *c, const struct command *cmd, str
 	return ERR_OK;
 }
 
+/* G5 */
+static bool is_refused(struct core *c, const struct command *cmd)
+{
+	struct authoriser az = core_authoriser(c);
+	bool refused = authorise_command(&az, cmd) != ERR_OK;
+
+	arena_clear(&c->arena);
+	return refused;
+}
+
+static enum err propose_refused(struct core *c, const struct command *cmd)
+{
+	struct command marked = *cmd;
+	struct buf bytes = { 0 };
+	raft_index index;
+	enum err e;
+
+	marked.refused = true;
+	command_encode(&marked, &bytes);
+	e = raft_propose(c->raft, RAFT_ENTRY_COMMAND, buf_view(&bytes), &index);
+	if (!e)
+		admit_entered(c, bytes.len);
+	buf_free(&bytes);
+	return e;
+}
+
 /* ---- what is kept ---- */
 
 static bool is_full(const struct core *c, size_t bytes)
@@ -165,6 +193,8 @@ enum err gate_propose(struct core *c, const struct command *cmd, struct slice by
 	ASSERT(core_leads(c)); /* G3 */
 	if (cache_sessions(c->gate.cache) == 0)
 		return propose_untracked(c, cmd, bytes); /* G2 */
+	if (is_refused(c, cmd))
+		return propose_refused(c, cmd);
 	if (is_full(c, bytes.len))
 		return ERR_TOO_MANY_REQUESTS; /* also of one that might not have to wait: to find out is to send invalidations */
 	spans = spans_of(c, cmd);

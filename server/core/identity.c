@@ -130,6 +130,7 @@ void identity_put(struct core *c, struct call *call, struct command *cmd)
 		remember(call->auth, who);
 	cmd->user = who.user;
 	cmd->auth_revision = who.revision;
+	cmd->refused = false; /* of him as he was known before */
 }
 
 bool identity_again(struct core *c, const struct call *call, const struct command *cmd, enum err *ret_e)
@@ -142,7 +143,7 @@ bool identity_again(struct core *c, const struct call *call, const struct comman
 	e = core_identify(c, &call->auth->caller, &who);
 	if (e)
 		*ret_e = e;
-	return !e && who.revision == auth_revision(c->auth) && who.revision != cmd->auth_revision;
+	return !e && who.revision == auth_revision(c->auth) && (cmd->refused || who.revision != cmd->auth_revision);
 }
 
 /* ---- requests as they arrive ---- */
