@@ -483,6 +483,7 @@ int main(int argc, char **argv)
 	}
 	tell_warnings(&s->options);
 	raise_descriptor_limit();
+	(void)rpc_no_lock_graph();
 	signal(SIGPIPE, SIG_IGN);
 	/* Blocked in every thread, taken by signal_fd: set before any thread starts. */
 	sigemptyset(&set);

@@ -117,6 +117,12 @@ static void expect(struct client_call *c, grpc_status_code code, const char *sai
 
 /* ---- unary ---- */
 
+START_TEST(locks__the_librarys_graph_can_be_switched_off)
+{
+	ck_assert(rpc_no_lock_graph()); /* else every call costs more than it need: see rpc.h */
+}
+END_TEST
+
 START_TEST(unary__requests_are_answered)
 {
 	struct client *c = client_new(front, "192.0.2.1:1");
@@ -808,6 +814,7 @@ static void add_tests(TCase *t)
 	tcase_add_test(t, stop__gives_short_calls_time_to_end);
 	tcase_add_test(t, stop__a_client_that_reads_nothing_does_not_hold_it_up);
 	tcase_add_test(t, stop__later_connections_are_closed);
+	tcase_add_test(t, locks__the_librarys_graph_can_be_switched_off);
 }
 
 int main(void)
