@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/list.h"
 #include "base/mem.h"
@@ -78,6 +79,80 @@ void metric_took(enum metric_time t, uint64_t us)
 	if (bucket < METRIC_BUCKETS)
 		add(base + offsetof(__typeof__(((struct metrics *)0)->times[0]), buckets) + bucket * sizeof(uint64_t), 1);
 }
+
+const double metric_call_bounds_s[METRIC_CALL_BUCKETS] = { .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10 };
+
+void metric_call_took(enum method_id m, uint64_t us)
+{
+	size_t base = NTH(calls, m), bucket = 0;
+	while (bucket < METRIC_CALL_BUCKETS && (double)us > metric_call_bounds_s[bucket] * 1e6)
+		bucket++;
+	add(base + offsetof(__typeof__(((struct metrics *)0)->calls[0]), sum_us), us);
+	add(base + offsetof(__typeof__(((struct metrics *)0)->calls[0]), buckets) + bucket * sizeof(uint64_t), 1);
+}
+
+/* ---- who calls ---- */
+
+#define VERSION_MAX 32
+
+static char versions[METRIC_CLIENTS_MAX][VERSION_MAX] = { "unknown", "other" }; /* written under mu, once each, before versions_len says so */
+static _Atomic unsigned versions_len = METRIC_CLIENT_OTHER + 1;
+
+/* It becomes a label, and goes to whoever looks at the figures. */
+static bool is_version(struct slice s)
+{
+	for (size_t i = 0; i < s.len; i++) {
+		uint8_t b = s.ptr[i];
+		if (!(b >= '0' && b <= '9') && !(b >= 'a' && b <= 'z') && !(b >= 'A' && b <= 'Z') && b != '.' && b != '-' && b != '+')
+			return false;
+	}
+	return s.len > 0 && s.len < VERSION_MAX;
+}
+
+static unsigned find_version(struct slice version, unsigned from, unsigned len)
+{
+	for (; from < len; from++) {
+		if (slice_eq(version, slice_of_str(versions[from])))
+			return from;
+	}
+	return METRIC_CLIENT_OTHER;
+}
+
+static unsigned add_version(struct slice version, unsigned from)
+{
+	unsigned len, at;
+	pthread_mutex_lock(&mu);
+	len = atomic_load_explicit(&versions_len, memory_order_relaxed);
+	at = find_version(version, from, len);
+	if (at == METRIC_CLIENT_OTHER && len < METRIC_CLIENTS_MAX) {
+		at = len;
+		memcpy(versions[at], version.ptr, version.len);
+		atomic_store_explicit(&versions_len, len + 1, memory_order_release);
+	}
+	pthread_mutex_unlock(&mu);
+	return at;
+}
+
+unsigned metric_client(struct slice version)
+{
+	unsigned len = atomic_load_explicit(&versions_len, memory_order_acquire);
+	unsigned at = find_version(version, 0, len);
+	if (at != METRIC_CLIENT_OTHER || len == METRIC_CLIENTS_MAX || !is_version(version))
+		return at;
+	return add_version(version, len);
+}
+
+const char *metric_client_version(unsigned client)
+{
+	return client < atomic_load_explicit(&versions_len, memory_order_acquire) ? versions[client] : NULL;
+}
+
+void metric_client_call(unsigned client, bool stream)
+{
+	add(NTH(clients, client) + (size_t)stream * sizeof(uint64_t), 1);
+}
+
+/* ---- calls ---- */
 
 void metric_call_started(enum method_id m)
 {

@@ -16,6 +16,7 @@ struct gateway_config {
 	uint64_t idle_timeout_ms;     /* of a kept-alive connection */
 	const char *server_version;   /* /version: etcdserver */
 	uint64_t member_id, quota_bytes; /* for metrics */
+	bool extensive;               /* metrics of how long calls take, too: service_limits.time_calls */
 	bool no_json;                 /* serve pages alone */
 	const char *const *origins;   /* of web pages that may call; len 0: all. Borrowed */
 	size_t origins_len;

@@ -65,6 +65,38 @@ static void histogram(struct buf *out, const char *name, const char *help, const
 		   (double)all->times[t].sum_us / 1e6, name, sum);
 }
 
+static void durations(struct buf *out, const struct metrics *all)
+{
+	const char *name = "grpc_server_handling_seconds";
+	metric_head(out, name, "histogram", "How long calls took, by method.");
+	for (int i = 0; i < METHOD_COUNT; i++) {
+		const struct method *m = method_by_id((enum method_id)i);
+		char labels[160];
+		uint64_t sum = 0;
+		snprintf(labels, sizeof(labels), "grpc_method=\"%s\",grpc_service=\"%s\",grpc_type=\"%s\"", m->name, m->service, type_of(m));
+		for (int b = 0; b < METRIC_CALL_BUCKETS; b++) {
+			sum += all->calls[i].buckets[b];
+			buf_printf(out, "%s_bucket{%s,le=\"%g\"} %" PRIu64 "\n", name, labels, metric_call_bounds_s[b], sum);
+		}
+		sum += all->calls[i].buckets[METRIC_CALL_BUCKETS];
+		buf_printf(out, "%s_bucket{%s,le=\"+Inf\"} %" PRIu64 "\n%s_sum{%s} %.6f\n%s_count{%s} %" PRIu64 "\n", name, labels, sum, name, labels,
+			   (double)all->calls[i].sum_us / 1e6, name, labels, sum);
+	}
+}
+
+static void client_versions(struct buf *out, const struct metrics *all)
+{
+	static const char *const types[] = { "unary", "stream" };
+	const char *name = "etcd_server_client_requests_total", *version;
+	metric_head(out, name, "counter", "Calls by the version of the API that clients say they speak.");
+	for (unsigned i = 0; (version = metric_client_version(i)); i++) {
+		for (size_t t = 0; t < 2; t++) {
+			if (all->clients[i][t])
+				buf_printf(out, "%s{client_api_version=\"%s\",type=\"%s\"} %" PRIu64 "\n", name, version, types[t], all->clients[i][t]);
+		}
+	}
+}
+
 /* Watches are bounded, and counted, by the core. */
 static void refusals(struct buf *out, const struct metrics *all, uint64_t watches)
 {
@@ -99,9 +131,14 @@ void metrics_write_calls(struct gateway *g, struct buf *out)
 	histogram(out, "etcd_disk_wal_fsync_duration_seconds", "How long it took to make the log durable.", all, METRIC_TIME_LOG_COMMIT);
 	histogram(out, "etcd_disk_backend_commit_duration_seconds", "The same: log and backend are one.", all, METRIC_TIME_LOG_COMMIT);
 	histogram(out, "etcd_snap_db_save_total_duration_seconds", "How long it took to write a snapshot.", all, METRIC_TIME_SNAPSHOT_SAVE);
+	histogram(out, "etcd_mvcc_hash_rev_duration_seconds", "How long it took to hash the keys up to a revision.", all, METRIC_TIME_HASH_REV);
 	metric_gauge(out, "etcd_disk_wal_write_bytes_total", "Bytes of entries written to the log.", all->counters[METRIC_LOG_WRITE_BYTES]);
 	metric_counter(out, "etcd_server_health_success", "Health checks that were answered with true.", all->counters[METRIC_HEALTH_OK]);
 	metric_counter(out, "etcd_server_health_failures", "Health checks that were answered with false.", all->counters[METRIC_HEALTH_BAD]);
+	metric_counter(out, "etcd_server_slow_apply_total", "Turns of the core that took longer than --warning-apply-duration.", all->counters[METRIC_SLOW_APPLY]);
+	client_versions(out, all);
+	if (g->config.extensive)
+		durations(out, all);
 	node_status(g->config.node, &status);
 	refusals(out, all, status.watches_refused);
 	free(all);
@@ -133,6 +170,10 @@ static void server(struct gateway *g, const struct core_status *s, struct buf *o
 	metric_gauge(out, "etcd_server_proposals_pending", "Calls that wait for the log or for a quorum.", s->pending);
 	metric_counter(out, "etcd_server_proposals_failed_total", "Writes that were not known to be done within their time.", s->proposals_failed);
 	metric_counter(out, "etcd_server_read_indexes_failed_total", "Reads that were not confirmed within their time.", s->reads_failed);
+	metric_counter(out, "etcd_server_slow_read_indexes_total", "Rounds of reads that took longer than half a second to be confirmed.", s->reads_slow);
+	metric_counter(out, "etcd_server_heartbeat_send_failures_total", "Heartbeats that this member sent late as the leader: an overloaded machine.", s->heartbeats_late);
+	metric_counter(out, "etcd_server_learner_promote_successes", "Learners that became voters while this member led.", s->promotions);
+	metric_gauge(out, "etcd_server_snapshot_apply_in_progress_total", "1 while a snapshot is being received or put in force.", s->snapshot_under_way);
 	metric_gauge(out, "etcd_server_quota_backend_bytes", "The quota.", g->config.quota_bytes);
 }
 
@@ -169,6 +210,19 @@ static void leases(const struct core_status *s, struct buf *out)
 	metric_counter(out, "etcd_debugging_server_lease_expired_total", "Leases that ended because their time was up.", s->counts.leases_expired);
 }
 
+static void lease_ttls(const struct core_status *s, struct buf *out)
+{
+	const char *name = "etcd_debugging_lease_ttl_total";
+	const struct kv_counts *n = &s->counts;
+	uint64_t sum = 0;
+	metric_head(out, name, "histogram", "Leases granted, by their TTL.");
+	for (int i = 0; i < KV_TTL_BUCKETS; i++) {
+		sum += n->ttls[i];
+		buf_printf(out, "%s_bucket{le=\"%g\"} %" PRIu64 "\n", name, (double)(1 << i), sum);
+	}
+	buf_printf(out, "%s_bucket{le=\"+Inf\"} %" PRIu64 "\n%s_sum %" PRIu64 "\n%s_count %" PRIu64 "\n", name, n->leases_granted, name, n->ttl_sum_s, name, n->leases_granted);
+}
+
 void metrics_write_etcd(struct gateway *g, struct buf *out)
 {
 	struct core_status s;
@@ -176,8 +230,12 @@ void metrics_write_etcd(struct gateway *g, struct buf *out)
 	server(g, &s, out);
 	store(&s, out);
 	leases(&s, out);
+	lease_ttls(&s, out);
+	metric_gauge(out, "etcd_debugging_auth_revision", "How often users and roles have changed.", s.auth_revision);
 	metric_counter(out, "holdfast_watches_lost_total", "Watches that were cancelled because history was compacted before they had it.", s.watch_lost);
 	metric_counter(out, "holdfast_snapshots_installed_total", "Snapshots received from a leader and put in force.", s.snapshots_installed);
+	metric_counter(out, "holdfast_snapshots_sent_total", "Snapshots that a follower has taken from this leader.", s.snapshots_sent);
+	metric_counter(out, "holdfast_snapshots_not_sent_total", "Snapshots for a follower that were given up.", s.snapshots_not_sent);
 	metric_gauge(out, "holdfast_disk_low", "1 when the disk is below its reserve and what grows is refused.", s.disk_low);
 	metric_gauge(out, "holdfast_quota_near", "1 when the store is at four fifths of its quota or above.", s.quota_high);
 	metric_gauge(out, "holdfast_alarms", "Alarms that are up.", s.alarms);

@@ -508,8 +508,15 @@ void core_status(const struct core *c, struct core_status *ret)
 	ret->leader_changes = c->seen.leader_changes;
 	ret->proposals_failed = c->seen.proposals_failed;
 	ret->reads_failed = c->seen.reads_failed;
+	ret->reads_slow = c->seen.reads_slow;
+	ret->heartbeats_late = raft_heartbeats_late(c->raft);
+	ret->promotions = c->seen.promotions;
+	ret->auth_revision = auth_revision(c->auth);
+	ret->snapshot_under_way = c->snapshots.id.index != 0;
 	ret->leases_renewed = c->seen.leases_renewed;
 	ret->snapshots_installed = c->seen.snapshots_installed;
+	ret->snapshots_sent = c->seen.snapshots_sent;
+	ret->snapshots_not_sent = c->seen.snapshots_not_sent;
 	ret->log_pending = c->backlog_len;
 	ret->compact_revision = c->state.compact_revision;
 	ret->counts = c->env.counts;

@@ -246,8 +246,13 @@ struct core_status {
 	uint64_t watch_streams, watchers_behind, watch_events, watch_lost, watches_refused;
 	uint64_t leader_changes; /* a leader was heard of that was not known before */
 	uint64_t proposals_failed, reads_failed; /* calls whose patience ended */
+	uint64_t reads_slow;      /* rounds of reads that took more than half a second to be confirmed */
+	uint64_t heartbeats_late; /* as leader: that were sent an interval too late, or later */
+	uint64_t promotions;      /* as leader: of learners to voters */
+	uint64_t auth_revision;
+	bool snapshot_under_way;  /* one is being received, or put in force */
 	uint64_t leases_renewed; /* as leader */
-	uint64_t snapshots_installed;
+	uint64_t snapshots_installed, snapshots_sent, snapshots_not_sent; /* received and put in force; as leader: taken by a follower, given up */
 	uint64_t log_pending;    /* committed, not applied */
 	revision compact_revision;
 	struct kv_counts counts;

@@ -209,6 +209,7 @@ struct round { /* leader: everything that arrived before it was begun */
 	struct list link;
 	uint64_t number;
 	raft_index index;
+	time_ms begun_at;
 	struct list reads, renews, asks;
 };
 
@@ -226,7 +227,7 @@ struct ask { /* leader: a follower's ReadIndex or LeaseRenew */
 struct read_batch { /* follower: a ReadIndex on its way */
 	struct list link;
 	uint64_t id;
-	time_ms sent_at;
+	time_ms begun_at, sent_at;
 	struct list reads;
 };
 
@@ -460,7 +461,7 @@ struct core {
 	time_ms publish_at;
 
 	struct {
-		uint64_t leader_changes, proposals_failed, reads_failed, leases_renewed, snapshots_installed;
+		uint64_t leader_changes, proposals_failed, reads_failed, reads_slow, leases_renewed, snapshots_installed, snapshots_sent, snapshots_not_sent, promotions;
 		member_id leader; /* the last one heard of */
 	} seen; /* for people */
 

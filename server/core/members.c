@@ -292,6 +292,7 @@ enum err members_apply(struct core *c, struct slice payload, raft_index index, s
 	c->out.members_changed = true;
 	if (ch.id == c->config.member)
 		c->publish_due = true;
+	c->seen.promotions += ch.kind == MEMBER_CHANGE(PROMOTE) && core_leads(c);
 	if (ch.kind == MEMBER_CHANGE(REMOVE)) {
 		snapshot_send_forget(c, ch.id);
 		if (ch.id == c->config.member)

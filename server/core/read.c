@@ -12,6 +12,8 @@
  * A leader that has committed nothing of its own term does not know the commit index: reads wait (raft_read_index is 0). */
 #include "internal.h"
 
+#define SLOW_READ_MS 500 /* as etcd counts it */
+
 void reads_init(struct core *c)
 {
 	list_init(&c->reads.fresh);
@@ -75,6 +77,7 @@ static void begin_round(struct core *c)
 	r->number = raft_begin_round(c->raft);
 	ASSERT(r->number > 0);
 	r->index = index;
+	r->begun_at = c->now;
 	list_init(&r->reads);
 	list_init(&r->renews);
 	list_init(&r->asks);
@@ -118,8 +121,15 @@ static void answer_asks(struct core *c, struct round *r)
 	}
 }
 
+/* A quorum, or the leader, took long to say where the reads have to wait for. */
+static void note_time(struct core *c, time_ms begun_at)
+{
+	c->seen.reads_slow += c->now - begun_at > SLOW_READ_MS;
+}
+
 static void finish_round(struct core *c, struct round *r)
 {
+	note_time(c, r->begun_at);
 	list_remove(&r->link);
 	c->reads.rounds_len--;
 	while (!list_empty(&r->reads))
@@ -223,6 +233,7 @@ static void begin_batch(struct core *c)
 	b = mem_alloc(sizeof *b);
 	list_init(&b->reads);
 	b->id = c->reads.next_id++;
+	b->begun_at = c->now;
 	move_all(&c->reads.fresh, PLACE_ASKED, &b->reads);
 	list_push_back(&c->reads.batches, &b->link);
 	c->reads.batches_len++;
@@ -279,6 +290,7 @@ void read_reply(struct core *c, struct slice body)
 		move_all(&b->reads, PLACE_FRESH, &c->reads.fresh);
 		c->reads.retry_at = c->now + c->config.heartbeat_ms / 2;
 	}
+	note_time(c, b->begun_at);
 	while (!list_empty(&b->reads))
 		read_wait_applied(c, CONTAINER_OF(b->reads.next, struct call, link), index);
 	batch_free(c, b);

@@ -96,6 +96,7 @@ void snapshot_send_reply(struct core *c, const struct raft_message *m)
 		start_over(s);
 	} else if (m->chunk >= s->chunks) {
 		raft_snapshot_acked(c->raft, s->to, s->id.index);
+		c->seen.snapshots_sent++;
 		s->to = 0;
 	} else if (!s->job && (m->chunk != s->chunk || !s->in_flight)) {
 		s->chunk = m->chunk;
@@ -113,6 +114,7 @@ void snapshot_send_tick(struct core *c)
 			continue;
 		if (c->now - s->started_at > SEND_GIVE_UP_MS) { /* T3 */
 			raft_snapshot_failed(c->raft, s->to);
+			c->seen.snapshots_not_sent++;
 			s->to = 0;
 			continue;
 		}

@@ -241,6 +241,7 @@ static enum err start_node(struct server *s, struct errmsg *em)
 		.storage = s->storage,
 		.initial = &s->cell.initial,
 		.callbacks = { s, node_send, node_members, node_fatal, node_hold_ended },
+		.slow_turn_ms = s->options.warning_apply_ms,
 		.max_queued_calls = 100000,
 		.max_queued_message_bytes = 64U << 20,
 		.max_queued_stream_bytes = 64U << 20,
@@ -281,7 +282,7 @@ static void make_service(struct server *s)
 {
 	const struct options *o = &s->options;
 	struct service_limits limits = { (uint32_t)o->max_txn_ops, (uint32_t)o->max_request_bytes, (uint32_t)o->max_value_bytes,
-					 (const char *const *)o->lock_metrics_prefixes.items, o->lock_metrics_prefixes.len };
+					 (const char *const *)o->lock_metrics_prefixes.items, o->lock_metrics_prefixes.len, o->extensive_metrics };
 	s->service = service_new(s->node, &limits);
 	service_use(s->service, &s->parts);
 }
@@ -312,6 +313,7 @@ static enum err start_fronts(struct server *s, struct errmsg *em)
 		.server_version = o->etcd_version,
 		.member_id = s->names.self,
 		.quota_bytes = o->quota_backend_bytes,
+		.extensive = o->extensive_metrics,
 		.no_json = !o->enable_grpc_gateway,
 		.origins = (const char *const *)o->cors.items,
 		.origins_len = o->cors.len,

@@ -35,6 +35,7 @@ static bool set_retention(struct options *o, const char *value, struct errmsg *e
 static bool set_logger(struct options *o, const char *value, struct errmsg *em);
 static bool set_outputs(struct options *o, const char *value, struct errmsg *em);
 static bool set_origins(struct options *o, const char *value, struct errmsg *em);
+static bool set_metrics(struct options *o, const char *value, struct errmsg *em);
 static bool set_hosts(struct options *o, const char *value, struct errmsg *em);
 static bool set_version(struct options *o, const char *value, struct errmsg *em);
 static bool set_lock_prefixes(struct options *o, const char *value, struct errmsg *em);
@@ -74,6 +75,9 @@ static const struct flag flags[] = {
 	{ "experimental-snapshot-catchup-entries", FLAG_NUMBER, AT(snapshot_catchup_entries), 1, UINT64_MAX, NULL, "the same", NULL },
 	{ "watch-progress-notify-interval", FLAG_DURATION, AT(watch_progress_ms), 100, 86400000, "10m", "between progress notices to idle watchers", NULL },
 	{ "experimental-watch-progress-notify-interval", FLAG_DURATION, AT(watch_progress_ms), 100, 86400000, NULL, "the same", NULL },
+	{ "metrics", FLAG_OWN, 0, 0, 0, "basic", "'basic', or 'extensive': how long calls take, too", set_metrics },
+	{ "warning-apply-duration", FLAG_DURATION, AT(warning_apply_ms), 0, 86400000, "100ms", "a turn of the core that takes longer is counted and logged (0: never)", NULL },
+	{ "experimental-warning-apply-duration", FLAG_DURATION, AT(warning_apply_ms), 0, 86400000, NULL, "the same", NULL },
 	{ "listen-metrics-urls", FLAG_URLS, AT(listen_metrics), 0, 0, NULL, "where health and metrics alone are served, beside the client URLs", NULL },
 	{ "listen-client-http-urls", FLAG_URLS, AT(listen_client_http), 0, 0, NULL, "where HTTP alone is served; then the client URLs serve gRPC alone", NULL },
 	{ "enable-grpc-gateway", FLAG_BOOL, AT(enable_grpc_gateway), 0, 0, "true", "serve the API as JSON too", NULL },
@@ -365,6 +369,16 @@ static bool set_lock_prefixes(struct options *o, const char *value, struct errms
 			errmsg_set(em, "'%s' is longer than 63 bytes, or has a quote or a backslash", p);
 			return false;
 		}
+	}
+	return true;
+}
+
+static bool set_metrics(struct options *o, const char *value, struct errmsg *em)
+{
+	o->extensive_metrics = strcmp(value, "extensive") == 0;
+	if (!o->extensive_metrics && strcmp(value, "basic") != 0) {
+		errmsg_set(em, "'%s' is neither 'basic' nor 'extensive'", value);
+		return false;
 	}
 	return true;
 }

@@ -68,6 +68,8 @@ struct options {
 	uint64_t self_signed_years;
 	struct text_list lock_metrics_prefixes; /* empty: first segments of names */
 	uint64_t max_value_bytes; /* 0: as a request may have */
+	bool extensive_metrics;
+	uint64_t warning_apply_ms; /* 0: never */
 	uint64_t watch_progress_ms, snapshot_catchup_entries;
 	char *auth_token;     /* "simple" or "jwt,..." */
 	uint64_t auth_token_ttl_s, bcrypt_cost;

@@ -21,11 +21,14 @@
 
 #define PEERS_METHOD "/holdfast.internal.Peer/Stream"
 #define PEERS_INFO_METHOD "/holdfast.internal.Peer/Info"
+#define PEERS_PROBE_METHOD "/holdfast.internal.Peer/Probe" /* answered with nothing, at once */
 #define PEERS_MEMBER_KEY "holdfast-member"
 #define PEERS_CONNECT_MS 1000         /* TCP's handshake, TLS's and HTTP/2's */
 #define PEERS_URLS_KEY "holdfast-peer-urls" /* of who dials, with commas between them */
 #define PEERS_KEEPALIVE_MS 3000         /* a stream that was silent so long is asked for a sign of life */
 #define PEERS_KEEPALIVE_TIMEOUT_MS 2000 /* which has to come within so long; also TCP's own bound for unacknowledged bytes */
+
+#define PEERS_PROBE_MS 10000            /* between two looks at how long a peer takes to answer */
 
 #define PEERS_FAREWELL_MS 2000          /* to tell a peer that has left the set what is left to tell */
 
@@ -41,11 +44,15 @@ struct target {
 	char *host, *port, *name;          /* under TLS: where to connect, and what the certificate must be for; NULL: plain */
 };
 
+enum { ROUND_TRIP_BUCKETS = 16 };
+
 /* What went to and came from a peer, since the start. */
 struct link_figures {
 	uint64_t sent_bytes, received_bytes;
 	uint64_t sends_failed;    /* streams to it that broke; what outboxes drop comes on top */
 	uint64_t receives_failed; /* streams from it that broke, and bytes that are no frame */
+	uint64_t broke;           /* streams to it that were open and are not any more */
+	uint64_t answers, answers_us, answers_in[ROUND_TRIP_BUCKETS]; /* each bucket by itself: up to 100 us, 200, 400 ... 3.3 s */
 };
 
 struct link {
@@ -67,6 +74,7 @@ struct link {
 	/* under work */
 	struct dial *dial;    /* the stream, or the attempt at one; NULL: waits for due_ms */
 	uint64_t due_ms;
+	uint64_t probe_ms;    /* while open: when it is asked how long it takes to answer */
 	size_t target;        /* index of the one tried, or to be tried next */
 	size_t left;          /* targets still to be tried in this round of attempts */
 	bool refused;         /* in this round (the last one, while waiting) somebody said no, rather than nothing */
@@ -113,6 +121,7 @@ struct peers {
 	bool left_behind;     /* it was given up */
 	struct peers *next_left_behind;
 	struct list dials;    /* all of them */
+	struct list round_trips;
 	struct list streams_in;
 	size_t streams_in_len;
 	struct in_request *request;
@@ -138,6 +147,13 @@ uint64_t links_tick(struct peers *p);      /* what is due; returns when to call 
 void link_received(struct peers *p, member_id member, size_t bytes, bool failed);
 void link_stream_in_opened(struct peers *p, member_id member, struct slice urls);
 void link_stream_in_broke(struct peers *p, member_id member);
+
+void link_answered(struct peers *p, member_id member, uint64_t us);
+
+/* ---- round_trip.c ---- */
+
+void round_trip_begin(struct peers *p, member_id member, grpc_channel *channel);
+void round_trips_cancel(struct peers *p);
 
 /* ---- peers_in.c: streams that others open ---- */
 

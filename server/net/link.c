@@ -196,6 +196,7 @@ static void link_down(struct link *l, const struct dial *d, uint64_t now)
 	pthread_mutex_lock(&l->peers->mu);
 	l->open = l->ready = false;
 	l->figures.sends_failed += d->open;
+	l->figures.broke += d->open;
 	outbox_trim(&l->outbox, OUTBOX_CLOSED_BYTES);
 	pthread_mutex_unlock(&l->peers->mu);
 	l->dial = NULL;
@@ -220,12 +221,31 @@ static void link_down(struct link *l, const struct dial *d, uint64_t now)
 	}
 }
 
+static void probe_at(struct link *l, uint64_t at_ms)
+{
+	l->probe_ms = at_ms;
+	if (at_ms < l->peers->next_due_ms)
+		l->peers->next_due_ms = at_ms;
+}
+
+static void probe_if_due(struct link *l, uint64_t now)
+{
+	if (!l->dial || !l->dial->open || l->peers->ending)
+		return;
+	if (l->probe_ms <= now) {
+		round_trip_begin(l->peers, l->id, l->dial->channel);
+		l->probe_ms = now + PEERS_PROBE_MS;
+	}
+	probe_at(l, l->probe_ms);
+}
+
 static void link_up(struct link *l, uint64_t now)
 {
 	l->dial->open = true;
 	l->dial->opened_ms = now;
 	l->had_out = true;
 	l->failed = 0;
+	probe_at(l, now);
 	log_info("connected to a peer", LOG_ID("member", l->id), LOG_STR("address", l->targets[l->target].text));
 	pthread_mutex_lock(&l->peers->mu);
 	l->open = true;
@@ -503,8 +523,10 @@ uint64_t links_tick(struct peers *p)
 	p->next_due_ms = UINT64_MAX;
 	see_guests_off(p, now);
 	len = copy_links(p, links);
-	for (size_t i = 0; i < len; i++)
+	for (size_t i = 0; i < len; i++) {
 		dial_if_due(links[i], now);
+		probe_if_due(links[i], now);
+	}
 	return p->next_due_ms == UINT64_MAX ? UINT64_MAX : p->next_due_ms - now;
 }
 
@@ -570,6 +592,22 @@ void link_received(struct peers *p, member_id member, size_t bytes, bool failed)
 	pthread_mutex_lock(&p->mu);
 	l->figures.received_bytes += bytes;
 	l->figures.receives_failed += failed;
+	pthread_mutex_unlock(&p->mu);
+}
+
+void link_answered(struct peers *p, member_id member, uint64_t us)
+{
+	struct link *l = find(p, member);
+	size_t bucket = 0;
+	if (!l)
+		return;
+	while (bucket < ROUND_TRIP_BUCKETS && us > UINT64_C(100) << bucket)
+		bucket++;
+	pthread_mutex_lock(&p->mu);
+	l->figures.answers++;
+	l->figures.answers_us += us;
+	if (bucket < ROUND_TRIP_BUCKETS)
+		l->figures.answers_in[bucket]++;
 	pthread_mutex_unlock(&p->mu);
 }
 

@@ -78,6 +78,7 @@ static void on_wake(struct rpc_tag *tag, bool ok)
 	if (stopping && !p->ending) {
 		p->ending = true;
 		p->give_up_ms = peers_now_ms() + STOP_PATIENCE_MS;
+		round_trips_cancel(p);
 		peers_in_stop(p);
 	}
 	links_run(p);
@@ -149,6 +150,7 @@ struct peers *peers_new(member_id self, const struct peers_callbacks *cb, struct
 	list_init(&p->links);
 	list_init(&p->removed);
 	list_init(&p->dials);
+	list_init(&p->round_trips);
 	if (!queue)
 		p->own_queue = rpc_queue_new(1, "peers", NULL);
 	p->cq = rpc_queue_cq(queue ? queue : p->own_queue);

@@ -36,6 +36,22 @@ static void per_peer(struct buf *out, const struct row *rows, size_t len, const 
 
 #define PER_PEER(what, label, field, help) per_peer(out, rows, len, "etcd_network_peer_" what "_total", label, offsetof(struct link_figures, field), help)
 
+static void write_round_trips(const struct row *rows, size_t len, struct buf *out)
+{
+	static const char name[] = "etcd_network_peer_round_trip_time_seconds";
+	buf_printf(out, "# HELP %s How long a peer takes to answer nothing.\n# TYPE %s histogram\n", name, name);
+	for (size_t i = 0; i < len; i++) {
+		const struct link_figures *f = &rows[i].figures;
+		uint64_t sum = 0;
+		for (size_t j = 0; j < ROUND_TRIP_BUCKETS; j++) {
+			sum += f->answers_in[j];
+			buf_printf(out, "%s_bucket{To=\"%" PRIx64 "\",le=\"%g\"} %" PRIu64 "\n", name, rows[i].id, (double)(1 << j) / 10000, sum);
+		}
+		buf_printf(out, "%s_bucket{To=\"%" PRIx64 "\",le=\"+Inf\"} %" PRIu64 "\n%s_sum{To=\"%" PRIx64 "\"} %.6f\n%s_count{To=\"%" PRIx64 "\"} %" PRIu64 "\n", name,
+			   rows[i].id, f->answers, name, rows[i].id, (double)f->answers_us / 1e6, name, rows[i].id, f->answers);
+	}
+}
+
 void peers_write_metrics(struct peers *p, struct buf *out)
 {
 	struct row rows[PEERS_MAX];
@@ -46,6 +62,10 @@ void peers_write_metrics(struct peers *p, struct buf *out)
 	PER_PEER("received_failures", "From", receives_failed, "Streams of a peer that broke, or had no sound frames in them.");
 	if (len == 0)
 		return;
+	write_round_trips(rows, len, out);
+	buf_printf(out, "# HELP etcd_network_disconnected_peers_total Streams to a peer that broke.\n# TYPE etcd_network_disconnected_peers_total counter\n");
+	for (size_t i = 0; i < len; i++)
+		buf_printf(out, "etcd_network_disconnected_peers_total{Local=\"%" PRIx64 "\",Remote=\"%" PRIx64 "\"} %" PRIu64 "\n", p->self, rows[i].id, rows[i].figures.broke);
 	buf_printf(out, "# HELP etcd_network_active_peers 1 while the stream to a peer is open.\n# TYPE etcd_network_active_peers gauge\n");
 	for (size_t i = 0; i < len; i++)
 		buf_printf(out, "etcd_network_active_peers{Local=\"%" PRIx64 "\",Remote=\"%" PRIx64 "\"} %d\n", p->self, rows[i].id, rows[i].open);

@@ -1,6 +1,6 @@
 /* peers_in.c: streams that other replicas open to us: what comes in goes to the callback.
  *
- * The server has no port of its own: the acceptor hands it descriptors. Only PEERS_METHOD is served, and any other is answered UNIMPLEMENTED.
+ * The server has no port of its own: the acceptor hands it descriptors. PEERS_METHOD is served, two questions are answered at once, and any other call is UNIMPLEMENTED.
  *
  *   (S1) one stream a member: a new one takes the place of an old one, whose peer has most likely gone without a word; that is no loss.
  *   (S2) a stream holds one gRPC message at most: the next is asked for when the callback has had this one, so a flood stays in the sender.
@@ -286,6 +286,8 @@ static void serve(struct peers *p, struct in_request *r)
 	rpc_metadata_find(&r->metadata, PEERS_URLS_KEY, &urls);
 	if (slice_eq(rpc_view(&r->details.method), slice_of_str(PEERS_INFO_METHOD)))
 		tell_info(p, r->call);
+	else if (slice_eq(rpc_view(&r->details.method), slice_of_str(PEERS_PROBE_METHOD)))
+		refuse(p, r->call, GRPC_STATUS_OK, "");
 	else if (!slice_eq(rpc_view(&r->details.method), slice_of_str(PEERS_METHOD)))
 		refuse(p, r->call, GRPC_STATUS_UNIMPLEMENTED, "no such method for peers");
 	else if (!rpc_metadata_find(&r->metadata, PEERS_MEMBER_KEY, &text) || !parse_member(text, &member))

@@ -5,6 +5,7 @@
 #include "base/pbw.h"
 #include "core/store/store.h"
 #include "core/wire.h"
+#include "metrics.h"
 
 struct hash_task {
 	struct task task;
@@ -22,7 +23,9 @@ static struct hash_task *hash_of(struct task *t)
 static void hash_work(struct task *t)
 {
 	struct hash_task *h = hash_of(t);
+	uint64_t from = node_now_ms();
 	h->hash = store_hash_kv_view(&t->view, h->at);
+	metric_took(METRIC_TIME_HASH_REV, (node_now_ms() - from) * 1000);
 }
 
 static void hash_done(struct task *t)

@@ -129,6 +129,7 @@ struct node {
 	size_t batch_calls, write_calls; /* calls of the last batch; of the one that began the write */
 	uint64_t gather_us;            /* for how long the next look at the inbox leaves calls there; see node.c */
 	uint64_t ticked_ms; /* when the core last had a tick */
+	uint64_t slow_told_ms;
 	uint64_t looked_ms; /* when we last looked at the clock */
 
 	pthread_mutex_t status_mu;

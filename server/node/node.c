@@ -8,11 +8,13 @@
 #include "core/member/member.h"
 #include "internal.h"
 #include "log/log.h"
+#include "metrics.h"
 
 #define TICK_MS 50
 #define LINGER_MS 1
 #define GATHER_MIN 8
 #define GATHER_MAX_US 1000
+#define SLOW_TOLD_MS 1000
 #define GAP_MS 500 /* a longer silence between two looks at the clock means that we stood still */
 
 static uint64_t now_us(void)
@@ -408,6 +410,19 @@ static void answer_all(struct node *n)
 	}
 }
 
+/* A log line a second at the most: it is slow already. */
+static void note_turn(struct node *n)
+{
+	uint64_t now = node_now_ms(), took = now - n->looked_ms;
+	if (!n->config.slow_turn_ms || took <= n->config.slow_turn_ms)
+		return;
+	metric_add(METRIC_SLOW_APPLY, 1);
+	if (now - n->slow_told_ms < SLOW_TOLD_MS)
+		return;
+	n->slow_told_ms = now;
+	log_warn("a turn of the core took too long", LOG_U64("ms", took), LOG_U64("calls", n->batch_calls));
+}
+
 static void *core_main(void *arg)
 {
 	struct node *n = arg;
@@ -423,6 +438,7 @@ static void *core_main(void *arg)
 			until = core_next_deadline(n->core);
 		wait_and_take(n, until, &b);
 		run_batch(n, &b, &up);
+		note_turn(n);
 		bool again = up.again;
 		carry_out(n, &up);
 		up.again = again;

@@ -28,6 +28,7 @@ struct node_config {
 	struct storage *storage;          /* borrowed; the node is the only user of its log */
 	struct state *initial;            /* of a new cell (moved in), used when storage has no snapshot */
 	struct node_callbacks callbacks;
+	uint64_t slow_turn_ms;            /* a turn of the core's thread that takes longer is counted and logged; 0: never */
 	size_t max_queued_calls;          /* in the inbox; above it ERR_OVERLOADED, but for as many again of those that are reserved */
 	size_t max_queued_message_bytes;  /* of peers' messages in the inbox; above it they are dropped */
 	size_t max_queued_stream_bytes;   /* of streams' messages in the inbox; above it ERR_OVERLOADED */

@@ -76,7 +76,6 @@ struct lock_figures {
 };
 void lock_figures_init(struct lock_figures *f, const char *const *prefixes, size_t len);
 void lock_figures_deinit(struct lock_figures *f);
-uint64_t lock_figures_now_us(void);
 /* A Lock, Campaign or Unlock has ended, us after it began. */
 void lock_figures_note(struct lock_figures *f, enum method_id method, struct slice request, enum err e, uint64_t us);
 void lock_figures_hold(struct lock_figures *f, struct slice name, enum hold_end why, uint64_t ms);
@@ -124,6 +123,8 @@ void service_audit(const struct service_call *c, enum err e, struct slice user, 
 void service_finish(struct service_call *c, enum err e, const char *detail);
 /* Puts the length in front of the one message in *reply and hands it over. */
 void service_reply_one(struct service_call *c, struct buf *reply);
+
+uint64_t service_now_us(void); /* monotonic */
 
 void service_health_tick(struct service *s); /* health.c */
 

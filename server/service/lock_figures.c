@@ -40,13 +40,6 @@ void lock_figures_deinit(struct lock_figures *f)
 	pthread_mutex_destroy(&f->mu);
 }
 
-uint64_t lock_figures_now_us(void)
-{
-	struct timespec ts;
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000 + (uint64_t)ts.tv_nsec / 1000;
-}
-
 /* ---- with mu ---- */
 
 static struct lock_row *longest(struct lock_figures *f, struct slice name)

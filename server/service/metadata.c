@@ -1,4 +1,5 @@
 /* metadata.c: what a call says beside its messages, the same for gRPC's metadata and the gateway's headers. */
+#include "metrics.h"
 #include "service/service.h"
 
 /* Decimal, no sign, no space. */
@@ -44,6 +45,8 @@ enum err service_metadata(struct service_call *c, struct slice name, struct slic
 		ok = parse_u64(value, &c->first_unanswered);
 	else if (is(name, "hasleader"))
 		c->need_leader = is(value, "true");
+	else if (is(name, "client-api-version"))
+		c->client_version = metric_client(value);
 	else if (is(name, "token") || is(name, "authorization"))
 		c->token = value;
 	return ok ? ERR_OK : ERR_BAD_METADATA;

@@ -5,6 +5,8 @@
  *   (S3) requests go to the node as the bytes that arrived; unpacking is for the checks alone, in scratch memory of the thread. */
 #include "service/service.h"
 
+#include <time.h>
+
 #include "base/mem.h"
 #include "base/pbw.h"
 #include "checks.h"
@@ -201,6 +203,13 @@ enum err service_check(struct service_call *c, struct slice bytes, const char **
 
 /* ---- life of a call ---- */
 
+uint64_t service_now_us(void)
+{
+	struct timespec ts;
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000 + (uint64_t)ts.tv_nsec / 1000;
+}
+
 void service_tell(struct service_call *c, struct buf *messages)
 {
 	uint64_t n = 0;
@@ -215,6 +224,8 @@ void service_tell(struct service_call *c, struct buf *messages)
 void service_tell_end(struct service_call *c, enum err e, const char *detail, struct slice details)
 {
 	metric_call_handled(c->method->id, err_status(e));
+	if (c->began_us)
+		metric_call_took(c->method->id, service_now_us() - c->began_us);
 	c->ops->finish(c, e, detail, details);
 }
 
@@ -282,6 +293,8 @@ void service_start(struct service *s, struct service_call *c)
 	c->state = NULL;
 	c->weight = 0;
 	metric_call_started(c->method->id);
+	metric_client_call(c->client_version, c->method->stream != METHOD_UNARY);
+	c->began_us = s->limits.time_calls ? service_now_us() : 0;
 	service_identify(c);
 	if (!c->handler->class)
 		service_finish(c, ERR_UNIMPLEMENTED, NULL);

@@ -52,6 +52,7 @@ struct service_call {
 	struct slice client_cn;               /* identity's common name: of a certificate that was checked; empty otherwise */
 	lease_id session;                     /* metadata holdfast-session, -request, -first-unanswered; 0 without */
 	uint64_t request_id, first_unanswered;
+	unsigned client_version;              /* metadata client-api-version, as metric_client() has it */
 	bool need_leader;                     /* metadata hasleader: true */
 	struct slice token;                   /* auth token; may be empty */
 	/* the service's own */
@@ -61,6 +62,7 @@ struct service_call {
 	struct buf token_user;  /* what a signed token says */
 	size_t weight; /* bytes that the reply may have, when it is a read of many keys */
 	bool counted;  /* in its connection's calls */
+	uint64_t began_us; /* 0: nobody wants to know */
 	bool over; /* finished within a call in, or refused: what else comes in is ignored */
 	void *state;
 };
@@ -72,6 +74,7 @@ struct service_limits {
 	uint32_t max_value_bytes;   /* of what is stored; 0: as a request may have */
 	const char *const *lock_prefixes; /* whose figures are kept apart; none: the first segments of names, as they come. Borrowed */
 	size_t lock_prefixes_len;
+	bool time_calls; /* each call's duration is counted */
 };
 struct passwords;
 struct signed_tokens;

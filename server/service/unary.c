@@ -32,7 +32,7 @@ static void unary_done(struct submit_call *submit, enum err e, struct buf *reply
 		metric_add(METRIC_REFUSED_OVERLOAD, 1);
 	budget_settle(&c->service->budget, &u->turn, e ? 0 : reply->len);
 	if (u->began_us)
-		lock_figures_note(&c->service->lock_figures, c->method->id, u->submit.bytes, e, lock_figures_now_us() - u->began_us);
+		lock_figures_note(&c->service->lock_figures, c->method->id, u->submit.bytes, e, service_now_us() - u->began_us);
 	if (!e && c->handler->note)
 		c->handler->note(c, u->submit.bytes, buf_view(reply));
 	service_audit(c, e, buf_view(&u->submit.user), u->submit.bytes);
@@ -108,7 +108,7 @@ static void submit(struct service_call *c, struct slice bytes)
 		.caller = c->caller,
 		.done = unary_done,
 	};
-	u->began_us = is_of_lock(c->method->id) ? lock_figures_now_us() : 0;
+	u->began_us = is_of_lock(c->method->id) ? service_now_us() : 0;
 	atomic_init(&u->failed, ERR_OK);
 	c->state = u;
 	u->turn = (struct reservation){ .submit = turn_submit, .refused = turn_refused };

@@ -1,6 +1,7 @@
 """What those who run it see: configuration, supervisors, health, metrics, web access, text for shells, limits."""
 import collections
 import contextlib
+import fnmatch
 import itertools
 import json
 import os
@@ -347,9 +348,10 @@ def who_leads_nobody_any_more_is_not_healthy_for_a_moment(server):
 
 @test(own=True)
 def metrics_under_etcds_names(server):
-    with cells.Cell(server, 1) as cell, kit.Client(cell.replicas[0]) as c:
+    with cells.Cell(server, 1, flags=["--metrics", "extensive"]) as cell, kit.Client(cell.replicas[0]) as c:
         url = cell.replicas[0].url
-        c.kv.Put(kit.pb.PutRequest(key=b"a", value=b"12345"))
+        c.kv.Put(kit.pb.PutRequest(key=b"a", value=b"12345"), metadata=[("client-api-version", "3.4")])
+        c.maintenance.HashKV(kit.pb.HashKVRequest(), metadata=[("client-api-version", 'x"} 1\\')])
         c.kv.DeleteRange(kit.pb.DeleteRangeRequest(key=b"a"))
         c.kv.Range(kit.pb.RangeRequest(key=b"a"))
         lease = c.lease.LeaseGrant(kit.pb.LeaseGrantRequest(TTL=60)).ID
@@ -364,6 +366,14 @@ def metrics_under_etcds_names(server):
         want = {"etcd_server_has_leader": 1, "etcd_server_is_leader": 1, "etcd_mvcc_put_total": 1, "etcd_mvcc_delete_total": 1, "etcd_mvcc_range_total": 1,
                 "etcd_debugging_lease_granted_total": 1, "etcd_debugging_lease_revoked_total": 1, "etcd_debugging_lease_renewed_total": 1,
                 "etcd_debugging_mvcc_total_put_size_in_bytes": 6, "etcd_server_leader_changes_seen_total": 1,
+                "etcd_debugging_lease_ttl_total_count": 1, "etcd_debugging_lease_ttl_total_sum": 60, 'etcd_debugging_lease_ttl_total_bucket{le="32"}': 0,
+                'etcd_debugging_lease_ttl_total_bucket{le="64"}': 1, "etcd_debugging_auth_revision": 1, "etcd_mvcc_hash_rev_duration_seconds_count": 1,
+                'etcd_server_client_requests_total{client_api_version="3.4",type="unary"}': 1,
+                'etcd_server_client_requests_total{client_api_version="other",type="unary"}': 1,
+                'etcd_server_client_requests_total{client_api_version="unknown",type="stream"}': 1,
+                "etcd_server_snapshot_apply_in_progress_total": 0, "etcd_server_learner_promote_successes": 0,
+                "grpc_server_handling_seconds_count{" + label.format("Put", "KV") + "}": 1,
+                "grpc_server_handling_seconds_bucket{" + label.format("LeaseRevoke", "Lease") + ',le="+Inf"}': 2,
                 "grpc_server_handled_total{grpc_code=\"OK\"," + label.format("Put", "KV") + "}": 1,
                 "grpc_server_handled_total{grpc_code=\"NotFound\"," + label.format("LeaseRevoke", "Lease") + "}": 1,
                 "grpc_server_started_total{" + label.format("LeaseRevoke", "Lease") + "}": 2}
@@ -421,9 +431,15 @@ def what_peers_say_to_each_other_is_counted(server):
             cells.wait_for("all of it went out", lambda p=p: figure("sent_bytes", "To", p) - before[p] > 400_000)
             assert figure("received_bytes", "From", p) > 0
             assert figure("sent_failures", "To", p) == figure("received_failures", "From", p) == 0, p
+            rtt = "etcd_network_peer_round_trip_time_seconds"
+            cells.wait_for("it was asked how long it takes to answer", lambda p=p: metrics_of(leader.url)[f'{rtt}_count{{To="{p}"}}'] > 0)
+            m = metrics_of(leader.url)
+            assert 0 < m[f'{rtt}_sum{{To="{p}"}}'] < 5 and m[f'{rtt}_bucket{{To="{p}",le="+Inf"}}'] == m[f'{rtt}_count{{To="{p}"}}'], p
+            assert [v for n, v in m.items() if n.startswith("etcd_network_disconnected_peers_total") and n.endswith(f'Remote="{p}"}}')] == [0]
         peer, gone = next(iter(others.items()))
         gone.kill()
         cells.wait_for("its streams broke", lambda: figure("sent_failures", "To", peer) > 0 and figure("received_failures", "From", peer) > 0)
+        assert [v for n, v in metrics_of(leader.url).items() if n.startswith("etcd_network_disconnected_peers_total") and n.endswith(f'Remote="{peer}"}}')] >= [1]
         assert [v for n, v in metrics_of(leader.url).items() if n.startswith("etcd_network_active_peers") and n.endswith(f'Remote="{peer}"}}')] == [0]
 
 
@@ -438,6 +454,19 @@ def every_flag_of_stock_etcds_help_is_known(server):
         assert p.returncode != 0 and f"unknown flag '--{flag}'" not in p.stderr, p.stderr
 
 
+def documented_as_absent():
+    """Patterns of names in the table of docs/migrating-from-etcd.md that says what is not there."""
+    table = (TOP / "docs/migrating-from-etcd.md").read_text().split("\nNot there:\n")[1]
+    for row in re.findall(r"^\| (`.*`) \|", table, re.M):
+        for name in re.findall(r"`([^`]+)`", row.split(" | ")[0]):
+            m = re.fullmatch(r"(.*)\{(.*)\}(.*)", name)
+            yield from ([m[1] + part + m[3] for part in m[2].split(",")] if m else [name])
+
+
+def names_of(text):
+    return set(re.findall(r"^# TYPE (\S+)", text, re.M))
+
+
 def promtool(text):
     p = subprocess.run(["promtool", "check", "metrics"], input=text, text=True, capture_output=True, check=False)
     return set((p.stdout + p.stderr).splitlines())
@@ -447,11 +476,18 @@ def promtool(text):
 def prometheus_scrapes_us_and_has_nothing_new_to_complain_of(server):
     if not shutil.which("prometheus"):
         raise AssertionError("no prometheus")
-    with tempfile.TemporaryDirectory() as d, cells.Cell(server, 3) as cell, cells.Cell(shutil.which("etcd"), 1) as stock:
+    extensive = ["--metrics=extensive"]
+    with tempfile.TemporaryDirectory() as d, cells.Cell(server, 3, flags=extensive) as cell, cells.Cell(shutil.which("etcd"), 1, flags=extensive) as stock:
         assert cells.etcdctl(cell.endpoints, "put", "a", "b").returncode == 0
-        text = cells.http(cell.replicas[0].url + "/metrics")[1]
-        new = promtool(text) - promtool(cells.http(stock.replicas[0].url + "/metrics")[1])
+        text, theirs = (cells.http(c.replicas[0].url + "/metrics")[1] for c in (cell, stock))
+        new = promtool(text) - promtool(theirs)
         assert not new, new
+        absent = list(documented_as_absent())
+        assert len(names_of(theirs)) > 100 and len(absent) > 20, (len(names_of(theirs)), absent)
+        lacking = {n for n in names_of(theirs) - names_of(text) if not any(fnmatch.fnmatchcase(n, a) for a in absent)}
+        assert not lacking, f"of stock etcd's, and neither here nor named in docs/migrating-from-etcd.md: {lacking}"
+        both = {n for n in names_of(text) if any(fnmatch.fnmatchcase(n, a) for a in absent)}
+        assert not both, f"said to be absent: {both}"
         port = cells.free_port()
         targets = ", ".join(f"'{r.endpoint}'" for r in cell.replicas)
         (pathlib.Path(d) / "p.yml").write_text(

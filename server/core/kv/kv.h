@@ -28,9 +28,11 @@ struct kv_header {
 };
 
 /* What was done here since the start, for people; never part of the state. */
+enum { KV_TTL_BUCKETS = 24 }; /* 1, 2, 4 ... 2^23 s */
 struct kv_counts {
 	uint64_t puts, put_bytes, deletes, ranges, txns, compacted;
 	uint64_t leases_granted, leases_ended, leases_expired; /* ended: expired or not */
+	uint64_t ttl_sum_s, ttls[KV_TTL_BUCKETS];               /* of leases granted; each bucket by itself, what is longer is in none */
 };
 
 struct kv_env {

@@ -33,6 +33,18 @@ void kv_end_lease(struct kv_env *env, lease_id id)
 		env->session_ended(env->session_ctx, id);
 }
 
+static void count_granted(struct kv_counts *n, int64_t ttl_s)
+{
+	size_t i = 0;
+
+	while (i < KV_TTL_BUCKETS && ttl_s > INT64_C(1) << i)
+		i++;
+	if (i < KV_TTL_BUCKETS)
+		n->ttls[i]++;
+	n->ttl_sum_s += (uint64_t)ttl_s;
+	n->leases_granted++;
+}
+
 enum err kv_lease_grant(struct kv_env *env, struct slice request, struct buf *ret)
 {
 	Etcdserverpb__LeaseGrantRequest *r;
@@ -45,7 +57,7 @@ enum err kv_lease_grant(struct kv_env *env, struct slice request, struct buf *re
 		e = lease_grant(env->lessor, r->id, r->ttl, env->now, &ttl_s);
 	if (e)
 		return e;
-	env->counts.leases_granted++;
+	count_granted(&env->counts, ttl_s);
 	if (ret) {
 		kv_header_reply(env, ret);
 		pbw_i64(ret, 2, r->id);

@@ -175,6 +175,17 @@ static void set_now(struct raft *r, time_ms now)
 	r->now = now;
 }
 
+static void note_late(struct raft *r, time_ms by_ms)
+{
+	if (by_ms >= r->config.heartbeat_ms && r->members_len > 1)
+		r->heartbeats_late += r->members_len - 1;
+}
+
+uint64_t raft_heartbeats_late(const struct raft *r)
+{
+	return r->heartbeats_late;
+}
+
 void raft_tick(struct raft *r, time_ms now)
 {
 	set_now(r, now);
@@ -186,8 +197,10 @@ void raft_tick(struct raft *r, time_ms now)
 		}
 		if (now >= r->transfer_deadline)
 			r->transfer_to = 0; /* it did not come about: go on leading */
-		if (now >= r->heartbeat_due)
+		if (now >= r->heartbeat_due) {
+			note_late(r, now - r->heartbeat_due);
 			send_heartbeats(r);
+		}
 		if (now >= r->gather_due) {
 			r->gather_due = TIME_NEVER;
 			r->send_due = true;
@@ -213,6 +226,8 @@ void raft_shift(struct raft *r, time_ms gap_ms)
 {
 	r->election_deadline += gap_ms;
 	r->heard_leader_at += gap_ms;
+	if (r->role == RAFT_LEADER)
+		note_late(r, gap_ms);
 	r->heartbeat_due = r->now; /* overdue */
 	for (size_t i = 0; i < r->members_len; i++)
 		r->progress[i].last_heard += gap_ms;

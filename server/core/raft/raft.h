@@ -136,6 +136,7 @@ void raft_peer_lost(struct raft *r, member_id peer, time_ms now);
 uint64_t raft_begin_round(struct raft *r);
 /* As leader: the index a linearizable read that arrives now must wait for. 0 when this leader has committed nothing of its term yet. */
 raft_index raft_read_index(const struct raft *r);
+uint64_t raft_heartbeats_late(const struct raft *r); /* as leader: those that left an interval or more after they were due */
 /* The owner has applied up to here, membership changes included: lets memory be freed. A replica does not campaign while something that is
  * committed is not applied. */
 void raft_applied(struct raft *r, raft_index index);

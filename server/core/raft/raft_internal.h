@@ -102,6 +102,7 @@ struct raft {
 	/* leader */
 	struct progress progress[RAFT_MEMBERS_MAX]; /* by place in members; self's is unused but for id */
 	time_ms heartbeat_due;
+	uint64_t heartbeats_late; /* for people */
 	uint64_t round, round_sent, round_void, round_confirmed, round_told;
 	bool round_pending;
 	size_t uncommitted_bytes;
