@@ -13,6 +13,8 @@
 #include "etcd/v3lock.pb-c.h"
 #include "internal.h"
 
+enum { OWN_WAY_MAX = 12 }; /* so often is a lock asked for again that an earlier call of ours is in the way of: some seconds */
+
 static ProtobufCBinaryData data_of(const struct buf *b)
 {
 	return (ProtobufCBinaryData){ .data = b->ptr, .len = b->len };
@@ -217,36 +219,6 @@ static void next_in_name(struct sess *s, struct hold *leaving)
 	}
 }
 
-static void lock_reply(struct sess *s, struct call *c, const struct sess_event *e)
-{
-	struct hold *h = c->hold;
-	struct sess_out *o;
-	bool again;
-	enum hf_code code = call_code(e->status, e->text, &again);
-	if (code == HF_OK && !read_grant(h, e->bytes))
-		again = true;
-	if (again) {
-		call_again(s, c);
-		return;
-	}
-	sess_call_free(s, c);
-	if (code == HF_OK) {
-		buf_append_slice(&h->granted, e->bytes);
-		h->state = HOLD_UNSURE;
-		if (s->state == HF_SAFE)
-			tell(s, h);
-		return;
-	}
-	o = sess_out(s, SESS_ANSWER);
-	o->tag = h->tag;
-	o->code = code;
-	o->method = h->election ? METHOD_ELECTION_CAMPAIGN : METHOD_LOCK_LOCK;
-	o->revision = s->revision;
-	buf_append_slice(&o->text, e->text);
-	buf_append_slice(&o->details, e->details);
-	release(h);
-}
-
 /* ---- giving up ---- */
 
 static void leave(struct sess *s, struct hold *h)
@@ -263,7 +235,57 @@ static void leave(struct sess *s, struct hold *h)
 	r.fencing_token = h->token;
 	c = sess_call_new(s, CALL_UNLOCK, METHOD_LOCK_UNLOCK, 0, SESS_NEVER);
 	c->hold = h;
+	/* One that names no token, delayed and sent again, could take away what the session comes to hold later. */
+	if (h->token == 0)
+		c->request_id = ++s->next_request_id;
 	pack_into(&c->request, &r.base);
+}
+
+/* What an earlier call of this very session left there, which came late or was given up: it goes away by itself. */
+static bool is_in_our_own_way(struct slice text)
+{
+	return slice_eq(text, slice_of_str(err_text(ERR_NOT_CONTENDER))) || slice_eq(text, slice_of_str(err_text(ERR_LOCK_MODE_CHANGED)));
+}
+
+static void lock_reply(struct sess *s, struct call *c, const struct sess_event *e)
+{
+	struct hold *h = c->hold;
+	struct sess_out *o;
+	bool again;
+	enum hf_code code = call_code(e->status, e->text, &again);
+	if (code == HF_OK && !read_grant(h, e->bytes))
+		again = true;
+	if (again) {
+		call_again(s, c);
+		return;
+	}
+	if (code == HF_OK) {
+		sess_call_free(s, c);
+		buf_append_slice(&h->granted, e->bytes);
+		h->state = HOLD_UNSURE;
+		if (s->state == HF_SAFE)
+			tell(s, h);
+		return;
+	}
+	if (is_in_our_own_way(e->text) && c->failures < OWN_WAY_MAX) {
+		call_again(s, c);
+		return;
+	}
+	again = c->attempt > 1;
+	sess_call_free(s, c);
+	o = sess_out(s, SESS_ANSWER);
+	o->tag = h->tag;
+	o->code = code;
+	o->method = h->election ? METHOD_ELECTION_CAMPAIGN : METHOD_LOCK_LOCK;
+	o->revision = s->revision;
+	buf_append_slice(&o->text, e->text);
+	buf_append_slice(&o->details, e->details);
+	h->tag = 0;
+	/* A refusal says nothing of what was asked before: an earlier attempt may have a place in the queue, and would come to hold unknown to anybody. */
+	if (again)
+		leave(s, h);
+	else
+		release(h);
 }
 
 void hold_timeout(struct sess *s, struct call *c, enum hf_code code, const char *text)
@@ -455,7 +477,7 @@ static uint64_t due(const struct hold *h)
 {
 	if (h->state == HOLD_LEAVING && h->unlock_tag)
 		return h->unlock_deadline_ms;
-	if (h->state == HOLD_BEHIND && h->deadline_ms != SESS_NEVER)
+	if ((h->state == HOLD_BEHIND || h->state == HOLD_UNSURE) && h->deadline_ms != SESS_NEVER)
 		return h->deadline_ms + WAIT_MARGIN_MS;
 	return SESS_NEVER;
 }
@@ -470,8 +492,13 @@ void holds_run(struct sess *s)
 			sess_answer(s, h->unlock_tag, HF_TIMEOUT, "not acknowledged yet");
 			h->unlock_tag = 0;
 		} else {
+			bool behind = h->state == HOLD_BEHIND;
 			sess_answer(s, h->tag, HF_TIMEOUT, "not held in time");
-			release(h);
+			h->tag = 0;
+			if (behind)
+				release(h);
+			else
+				leave(s, h);
 		}
 	}
 }

@@ -91,7 +91,7 @@ struct watch {
 	int64_t early_revision;
 	uint64_t shown;        /* a hash of what was told last */
 	bool observed_vacant;  /* OBSERVE */
-	int64_t observed_mod;
+	int64_t observed_token, observed_mod;
 	uint64_t deadline_ms;  /* of the first arming */
 };
 

@@ -254,21 +254,27 @@ void watch_part(struct sess *s, struct call *c, struct slice bytes)
 {
 	V3electionpb__LeaderResponse *r = call_unpack(&v3electionpb__leader_response__descriptor, bytes);
 	struct watch *w = c->watch;
-	int64_t mod;
+	int64_t token, mod, older;
 	bool vacant;
 	if (!r)
 		return;
 	vacant = r->vacant || !r->kv;
+	token = vacant ? 0 : r->kv->create_revision;
 	mod = vacant ? 0 : r->kv->mod_revision;
 	protobuf_c_message_free_unpacked(&r->base, NULL);
-	if (w->told && (vacant ? w->observed_vacant : mod <= w->observed_mod && !w->observed_vacant))
+	/* Leaders come by rising tokens, the values of one by rising revisions. Revisions alone tell nothing: who waits has a key older than what the leader before
+	 * it published last. */
+	older = token != w->observed_token ? w->observed_token - token : w->observed_mod - mod;
+	if (w->told && (vacant ? w->observed_vacant : older >= 0 && !w->observed_vacant))
 		return;
-	if (!vacant && mod < w->observed_mod)
+	if (!vacant && older > 0)
 		return; /* a replica that is behind */
 	w->told = true;
 	w->observed_vacant = vacant;
-	if (!vacant)
+	if (!vacant) {
+		w->observed_token = token;
 		w->observed_mod = mod;
+	}
 	told(s, w, vacant ? HF_NOT_FOUND : HF_OK, slice_of(NULL, 0), bytes);
 }
 

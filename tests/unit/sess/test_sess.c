@@ -5,6 +5,7 @@
 #include "base/rng.h"
 #include "errors.h"
 #include "etcd/rpc.pb-c.h"
+#include "etcd/v3election.pb-c.h"
 #include "etcd/v3lock.pb-c.h"
 #include "kit.h"
 
@@ -585,18 +586,62 @@ START_TEST(hold__what_was_not_waited_for_is_given_up_before_it_is_asked_again)
 }
 END_TEST
 
-START_TEST(hold__a_grant_in_jeopardy_is_told_when_it_is_safe)
+START_TEST(hold__a_refusal_of_what_was_asked_before_gives_the_place_up)
 {
-	struct sess_out *o;
+	struct sess_out *o = lock(7, -1);
+	kit_reply(o, STATUS_UNAVAILABLE, "", NULL); /* it may have a place in the queue by now */
+	kit_at(kit.now + 200);
+	kit_reply(kit_next(SESS_CALL), STATUS_RESOURCE_EXHAUSTED, err_text(ERR_TOO_MANY_REQUESTS), NULL);
+	ck_assert_int_eq(kit_next(SESS_ANSWER)->code, HF_BUSY);
+	o = kit_next(SESS_CALL);
+	ck_assert_int_eq(o->method, METHOD_LOCK_UNLOCK);
+	ck_assert_uint_ne(o->request_id, 0); /* it names no token: late and twice it could free what is held by then */
+	kit_ask((struct sess_ask){ .kind = SESS_ASK_LOCK, .tag = 8, .name = slice_of_str("l"), .wait_ms = -1 });
+	ck_assert(!kit_any(SESS_CALL));
+	kit_reply(o, STATUS_OK, "", NULL);
+	ck_assert_int_eq(kit_next(SESS_CALL)->method, METHOD_LOCK_LOCK);
+}
+END_TEST
+
+START_TEST(hold__a_refusal_of_the_first_attempt_is_all)
+{
+	kit_reply(lock(7, 0), STATUS_FAILED_PRECONDITION, err_text(ERR_LOCK_HELD), NULL);
+	ck_assert_int_eq(kit_next(SESS_ANSWER)->code, HF_HELD);
+	ck_assert(!kit_any(SESS_CALL));
+	ck_assert_int_eq(lock(8, 0)->method, METHOD_LOCK_LOCK);
+}
+END_TEST
+
+START_TEST(hold__is_asked_for_again_when_we_were_in_our_own_way)
+{
+	static const enum err ways[] = { ERR_NOT_CONTENDER, ERR_LOCK_MODE_CHANGED };
+	struct sess_out *o = lock(7, -1);
+	for (size_t i = 0; i < 12; i++) {
+		kit_reply(o, (int)err_status(ways[i % 2]), err_text(ways[i % 2]), NULL);
+		ck_assert(!kit_any(SESS_ANSWER));
+		lose_stream(); /* or by and by */
+		kit_open();
+		o = kit_next(SESS_CALL);
+		ck_assert_int_eq(o->method, METHOD_LOCK_LOCK);
+	}
+	/* Not for ever: somebody else may use this lease. */
+	kit_reply(o, (int)err_status(ERR_LOCK_MODE_CHANGED), err_text(ERR_LOCK_MODE_CHANGED), NULL);
+	ck_assert_int_eq(kit_next(SESS_ANSWER)->code, HF_CONFLICT);
+}
+END_TEST
+
+/* Asks for a lock, loses the cell until the session is in jeopardy, and has the lock granted then. Returns the keep-alive that is unanswered. */
+static uint64_t grant_in_jeopardy(int64_t wait_ms)
+{
+	struct sess_out *o = NULL;
 	uint64_t sequence = 0;
-	lock(7, -1);
+	lock(7, wait_ms);
 	kit_at(T0 + LEASE_MS + 10);
 	ck_assert_int_eq(sess_state(kit.s), HF_JEOPARDY);
 	for (uint64_t before = kit_stream(); kit_stream() == before;)
 		kit_at(kit.now + 10);
 	kit_open();
 	kit.at = 0;
-	o = NULL;
 	while (kit_any(SESS_CALL))
 		o = kit_next(SESS_CALL);
 	ck_assert_ptr_nonnull(o);
@@ -611,9 +656,73 @@ START_TEST(hold__a_grant_in_jeopardy_is_told_when_it_is_safe)
 	}
 	grant(o, 40);
 	ck_assert_int_eq(sess_hold_token(kit.s, 7), 0);
-	kit_kept_alive(sequence, 5, true);
+	return sequence;
+}
+
+START_TEST(hold__a_grant_in_jeopardy_is_told_when_it_is_safe)
+{
+	kit_kept_alive(grant_in_jeopardy(-1), 5, true);
 	ck_assert_int_eq(sess_state(kit.s), HF_SAFE);
 	ck_assert_int_eq(sess_hold_token(kit.s, 7), 40);
+}
+END_TEST
+
+START_TEST(hold__a_bounded_wait_has_its_bound_in_jeopardy_too)
+{
+	struct sess_out *o;
+	grant_in_jeopardy(11000);
+	kit_at(T0 + 11000 + 3000);
+	ck_assert_int_eq(sess_state(kit.s), HF_JEOPARDY);
+	kit.at = 0;
+	do
+		o = kit_next(SESS_ANSWER);
+	while (o->tag != 7);
+	ck_assert_int_eq(o->code, HF_TIMEOUT);
+	do
+		o = kit_next(SESS_CALL);
+	while (o->method != METHOD_LOCK_UNLOCK);
+	ck_assert_int_eq(sess_hold_token(kit.s, 7), 0);
+}
+END_TEST
+
+/* ---- leaders ---- */
+
+static void leads(const struct sess_out *call, int64_t token, int64_t mod)
+{
+	V3electionpb__LeaderResponse r = V3ELECTIONPB__LEADER_RESPONSE__INIT;
+	Mvccpb__KeyValue kv = MVCCPB__KEY_VALUE__INIT;
+	uint8_t bytes[256];
+	kv.create_revision = token;
+	kv.mod_revision = mod;
+	r.kv = token ? &kv : NULL;
+	r.vacant = token == 0;
+	kit_step((struct sess_event){ .kind = SESS_PART, .call = call->call, .attempt = call->attempt,
+				      .bytes = slice_of(bytes, v3electionpb__leader_response__pack(&r, bytes)) });
+}
+
+START_TEST(observe__tells_each_leader_once)
+{
+	struct sess_out *o;
+	kit_ask((struct sess_ask){ .kind = SESS_ASK_OBSERVE, .tag = 7, .name = slice_of_str("e") });
+	o = kit_next(SESS_CALL);
+	leads(o, 40, 40);
+	ck_assert_int_eq(kit_next(SESS_TOLD)->code, HF_OK);
+	leads(o, 40, 60); /* another value */
+	ck_assert_int_eq(kit_next(SESS_TOLD)->code, HF_OK);
+	leads(o, 50, 50); /* it waited while that was published */
+	ck_assert_int_eq(kit_next(SESS_TOLD)->code, HF_OK);
+	lose_stream();
+	kit_open();
+	o = kit_next(SESS_CALL);
+	leads(o, 40, 60); /* a replica that is behind */
+	leads(o, 50, 50);
+	ck_assert(!kit_any(SESS_TOLD));
+	leads(o, 0, 0);
+	ck_assert_int_eq(kit_next(SESS_TOLD)->code, HF_NOT_FOUND);
+	leads(o, 0, 0);
+	ck_assert(!kit_any(SESS_TOLD));
+	leads(o, 70, 70);
+	ck_assert_int_eq(kit_next(SESS_TOLD)->code, HF_OK);
 }
 END_TEST
 
@@ -727,7 +836,9 @@ int main(void)
 	ADD(s, "watch", open_setup, watch__fires_once, watch__an_event_may_come_before_its_answer, watch__its_right_is_taken_away, watch__is_armed_again_and_sees_what_it_missed,
 	    watch__follows_a_value);
 	ADD(s, "hold", open_setup, hold__granted_and_given_up, hold__is_lost_with_the_session, hold__is_lost_when_it_is_broken,
-	    hold__what_was_not_waited_for_is_given_up_before_it_is_asked_again, hold__a_grant_in_jeopardy_is_told_when_it_is_safe);
+	    hold__what_was_not_waited_for_is_given_up_before_it_is_asked_again, hold__a_grant_in_jeopardy_is_told_when_it_is_safe,
+	    hold__a_bounded_wait_has_its_bound_in_jeopardy_too, hold__a_refusal_of_what_was_asked_before_gives_the_place_up,
+	    hold__a_refusal_of_the_first_attempt_is_all, hold__is_asked_for_again_when_we_were_in_our_own_way, observe__tells_each_leader_once);
 	outside = tcase_create("outside");
 	tcase_add_checked_fixture(outside, open_setup, kit_teardown);
 	tcase_add_loop_test(outside, outside__bytes_of_any_kind, 0, 60);
