@@ -122,6 +122,7 @@ void check_lock_settled(struct world *w)
 			continue;
 		w->locks[n].changed = false;
 		settle(w, n);
+		check_users_lock(w, n);
 	}
 	check_lease_settled(w);
 }

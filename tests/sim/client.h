@@ -52,6 +52,10 @@ struct call_msg {
 	uint64_t op;
 	enum err err;
 	struct buf bytes;
+	/* of a user of the library */
+	enum method_id method;
+	lease_id session;
+	uint64_t request_id, first_unanswered;
 };
 
 enum hold_state { HOLD_NONE, HOLD_WAITING, HOLD_HELD, HOLD_LEAVING };
@@ -198,17 +202,30 @@ void check_cacher_lease_ended(struct world *w, lease_id id);
 /* ---- users of libholdfast's own core (library.c) ---- */
 
 #define USERS_MAX 4
-#define USER_CALLS_MAX 8
+#define USER_CALLS_MAX 32
+#define USER_HOLDS_MAX 2
 
 struct user_call { /* under way; tag 0: none */
 	uint64_t tag, call;
-	uint32_t attempt;
+	uint32_t attempt, server;
 	enum method_id method;
-	lease_id session;
-	uint64_t request_id, first_unanswered;
+	bool stream;             /* of answers: Watch, Observe */
+	uint64_t generation;
+	sim_us last_sent, last_told;
+};
+
+struct user_hold { /* a lock or a leadership, asked for or held; tag 0: none */
+	uint64_t tag, unlock_tag; /* as the library calls it; unlock_tag: it is being given up */
+	bool told, lost, canceled;
+	uint32_t lock;
+	uint8_t mode;
+	int64_t wait_ms, token;
+	sim_us asked_at, until, free_at; /* free_at: when the slot may be used again */
 };
 
 struct sess;
+struct sess_ask;
+struct sess_out;
 struct user {
 	struct world *w;
 	uint32_t id, server;
@@ -229,6 +246,13 @@ struct user {
 	uint32_t follow_key;
 	int64_t followed, shown; /* the highest revision it was told, and the last: 0 for none */
 	int64_t settled;         /* what it is some seconds before the end */
+	/* locks and leaderships (library_lock.c) */
+	struct user_hold holds[USER_HOLDS_MAX];
+	uint64_t observe_tag;    /* 0: it observes nothing */
+	uint32_t observes;       /* which lock */
+	int64_t observed, observed_settled; /* the leader's token; 0: nobody */
+	uint64_t proclaim_tag;
+	sim_us let_go_at;        /* when it last let go of something */
 };
 
 void user_init(struct world *w, uint32_t id);
@@ -240,6 +264,16 @@ void user_arrives(struct world *w, const struct ev *e);
 void user_steps(struct inbox_item *item);
 bool user_answered(struct replica *r, struct core_answer *a);
 bool user_output(struct replica *r, struct core_output *o);
+void user_ask(struct user *u, struct sess_ask ask);
+uint64_t user_local_ms(const struct user *u);
+void user_locks_init(struct user *u);
+void user_locks_work(struct user *u);
+bool user_locks_answer(struct user *u, const struct sess_out *o); /* false: of none of them */
+void user_locks_told(struct user *u, const struct sess_out *o);
+void user_locks_lost(struct user *u, const struct sess_out *o);
+void user_locks_over(struct user *u);
+void user_locks_check_end(struct user *u);
+void check_users_lock(struct world *w, uint32_t lock);
 void check_users_cached(struct world *w, uint32_t key);
 void check_users_lease_ended(struct world *w, lease_id id);
 

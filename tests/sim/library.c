@@ -15,7 +15,7 @@
 
 enum { ASK_OPEN = 1, ASK_FOLLOW, ASK_CLOSE, ASK_FREE };
 
-static uint64_t local_ms(const struct user *u)
+uint64_t user_local_ms(const struct user *u)
 {
 	int64_t run = (int64_t)u->w->now;
 
@@ -41,7 +41,7 @@ static bool cached(struct user *u, uint32_t key, struct sess_cached *ret)
 	char path[8];
 
 	key_text(key, path);
-	return u->core && sess_cache_load(u->core, slice_of_str(path), false, ret) && sess_cache_confirm(u->core, ret, local_ms(u));
+	return u->core && sess_cache_load(u->core, slice_of_str(path), false, ret) && sess_cache_confirm(u->core, ret, user_local_ms(u));
 }
 
 void check_users_cached(struct world *w, uint32_t key)
@@ -50,7 +50,7 @@ void check_users_cached(struct world *w, uint32_t key)
 
 	for (uint32_t i = 0; i < w->config.users; i++)
 		CHECK(w, "P6", !cached(&w->users[i], key, &c), "key k%02u is written, user %u may go on to read revision %lld from memory for %llu ms (session %llx)", key,
-		      i, (long long)c.node.mod_revision, (unsigned long long)sess_cache_remaining_ms(w->users[i].core, local_ms(&w->users[i])),
+		      i, (long long)c.node.mod_revision, (unsigned long long)sess_cache_remaining_ms(w->users[i].core, user_local_ms(&w->users[i])),
 		      (unsigned long long)sess_id(w->users[i].core));
 }
 
@@ -60,8 +60,8 @@ void check_users_lease_ended(struct world *w, lease_id id)
 		const struct user *u = &w->users[i];
 
 		if (u->core && sess_id(u->core) == id && sess_state(u->core) != HF_CLOSING)
-			CHECK(w, "P3", sess_remaining_ms(u->core, local_ms(u)) == 0, "session %llx ends, user %u believes in it for %llu ms more",
-			      (unsigned long long)id, i, (unsigned long long)sess_remaining_ms(u->core, local_ms(u)));
+			CHECK(w, "P3", sess_remaining_ms(u->core, user_local_ms(u)) == 0, "session %llx ends, user %u believes in it for %llu ms more",
+			      (unsigned long long)id, i, (unsigned long long)sess_remaining_ms(u->core, user_local_ms(u)));
 	}
 }
 
@@ -84,20 +84,36 @@ static sim_us soon(struct user *u)
 	return u->w->now + rng_between(&u->rng, 50, 4 * SIM_MS);
 }
 
-static void post(struct user *u, uint64_t tag, enum core_event_kind kind, struct slice bytes)
+static sim_us in_order(sim_us at, sim_us *last)
+{
+	if (at <= *last)
+		at = *last + 1;
+	*last = at;
+	return at;
+}
+
+static struct call_msg *message(uint64_t tag, enum core_event_kind kind, enum method_id method, struct slice bytes)
 {
 	struct call_msg *m = mem_zalloc(sizeof *m);
-	sim_us at = soon(u);
 
-	if (kind != EVENT_REQUEST) {
-		if (at <= u->last_sent)
-			at = u->last_sent + 1; /* a stream keeps its order */
-		u->last_sent = at;
-	}
 	m->op = tag;
 	m->err = (enum err)kind;
+	m->method = method;
 	m->bytes = buf_copy_of(bytes);
-	sim_at(u->w, at, (struct ev){ .kind = EV_USER_IN, .a = u->id, .b = u->server, .n = u->generation, .ptr = m });
+	return m;
+}
+
+/* Of the session's stream. */
+static void post(struct user *u, uint64_t tag, enum core_event_kind kind, struct slice bytes)
+{
+	sim_at(u->w, in_order(soon(u), &u->last_sent), (struct ev){ .kind = EV_USER_IN, .a = u->id, .b = u->server, .n = u->generation,
+								    .ptr = message(tag, kind, METHOD_SESSION_CONNECT, bytes) });
+}
+
+/* Of a call: a stream of its own. */
+static void post_call(struct user *u, struct user_call *c, sim_us at, struct call_msg *m)
+{
+	sim_at(u->w, in_order(at, &c->last_sent), (struct ev){ .kind = EV_USER_IN, .a = u->id, .b = c->server, .n = c->generation, .ptr = m });
 }
 
 /* The stream ends: told by the connection. */
@@ -141,18 +157,34 @@ static struct user_call *call_slot(struct user *u, uint64_t tag)
 static void start_call(struct user *u, const struct sess_out *o)
 {
 	struct user_call *c = call_slot(u, 0);
+	struct slice bytes = buf_view(&o->bytes);
+	struct call_msg *m;
 
 	ASSERT(c);
-	*c = (struct user_call){ .tag = TAG_BASE + ++u->w->next_stream, .call = o->call, .attempt = o->attempt, .method = o->method, .request_id = o->request_id,
-				 .first_unanswered = o->first_unanswered, .session = sess_id(u->core) };
-	post(u, c->tag, EVENT_REQUEST, buf_view(&o->bytes));
+	*c = (struct user_call){ .tag = TAG_BASE + ++u->w->next_stream, .call = o->call, .attempt = o->attempt, .method = o->method, .server = u->server,
+				 .generation = u->generation, .stream = o->method == METHOD_WATCH_WATCH || o->method == METHOD_ELECTION_OBSERVE };
+	if (o->method == METHOD_WATCH_WATCH)
+		post_call(u, c, soon(u), message(c->tag, EVENT_STREAM_OPEN, c->method, (struct slice){ 0 }));
+	m = message(c->tag, !c->stream ? EVENT_REQUEST : o->method == METHOD_WATCH_WATCH ? EVENT_STREAM_MESSAGE : EVENT_STREAM_OPEN, c->method, bytes);
+	TRACE(u->w, "user %u calls method %d as %llu.%u at r%u", u->id, (int)o->method, (unsigned long long)o->call, o->attempt, c->server + 1);
+	m->session = o->request_id ? sess_id(u->core) : 0;
+	m->request_id = o->request_id;
+	m->first_unanswered = o->first_unanswered;
+	post_call(u, c, soon(u), m);
 }
 
+/* The cell hears of it sooner or later. */
 static void cancel_call(struct user *u, const struct sess_out *o)
 {
-	for (uint32_t i = 0; i < USER_CALLS_MAX; i++)
-		if (u->calls[i].tag && u->calls[i].call == o->call && u->calls[i].attempt == o->attempt)
-			u->calls[i].tag = 0;
+	for (uint32_t i = 0; i < USER_CALLS_MAX; i++) {
+		struct user_call *c = &u->calls[i];
+
+		if (!c->tag || c->call != o->call || c->attempt != o->attempt)
+			continue;
+		post_call(u, c, soon(u) + (chaos(u) && rng_chance(&u->rng, 100000) ? rng_below(&u->rng, 2 * SIM_SECOND) : 0),
+			  message(c->tag, c->stream ? EVENT_STREAM_CLOSED : EVENT_CANCEL, c->method, (struct slice){ 0 }));
+		c->tag = 0;
+	}
 }
 
 /* ---- what it is told ---- */
@@ -202,6 +234,7 @@ static void over(struct user *u)
 		u->calls[i].tag = 0;
 	u->following = u->writing = false;
 	u->gone = true;
+	user_locks_over(u);
 }
 
 static void carry_out(struct user *u)
@@ -232,10 +265,17 @@ static void carry_out(struct user *u)
 				u->reading = false;
 			else if (o->tag == ASK_CLOSE)
 				u->gone = true;
+			else
+				(void)user_locks_answer(u, o);
 			break;
-		case SESS_TOLD: followed(u, o); break;
-		case SESS_FIRED:
-		case SESS_LOST: break;
+		case SESS_TOLD:
+			if (o->tag == u->follow_tag)
+				followed(u, o);
+			else
+				user_locks_told(u, o);
+			break;
+		case SESS_LOST: user_locks_lost(u, o); break;
+		case SESS_FIRED: break;
 		case SESS_STATE:
 			TRACE(u->w, "user %u: session %llx, state %d, reason %d", u->id, (unsigned long long)sess_id(u->core), (int)o->state, (int)o->reason);
 			if (o->state == HF_JEOPARDY)
@@ -252,9 +292,14 @@ static void carry_out(struct user *u)
 
 static void step(struct user *u, struct sess_event e)
 {
-	e.now_ms = local_ms(u);
+	e.now_ms = user_local_ms(u);
 	sess_step(u->core, &e);
 	carry_out(u);
+}
+
+void user_ask(struct user *u, struct sess_ask ask)
+{
+	step(u, (struct sess_event){ .kind = SESS_ASK, .ask = ask });
 }
 
 /* ---- its life ---- */
@@ -272,6 +317,7 @@ void user_init(struct world *w, uint32_t id)
 		u->ppm = -PPM_MAX;
 	u->version = -1;
 	u->follow_key = (uint32_t)rng_below(&u->rng, w->config.keys);
+	user_locks_init(u);
 	sim_at(w, rng_below(&u->rng, SIM_SECOND), (struct ev){ .kind = EV_USER, .a = id });
 }
 
@@ -286,10 +332,10 @@ static void begin_session(struct user *u)
 	static const char *const prefixes[] = { "/", NULL };
 	struct sess_config config = { .endpoints = u->w->config.replicas, .seed = rng_next(&u->rng), .ttl_s = (int64_t)rng_between(&u->rng, 2, CACHER_TTL_MAX_S),
 				      .grace_ms = (uint32_t)rng_between(&u->rng, 1000, 20000), .cache_max = (uint32_t)rng_between(&u->rng, 2, 60),
-				      .cache_prefixes = prefixes, .open_tag = ASK_OPEN, .open_deadline_ms = local_ms(u) + 20000 };
+				      .cache_prefixes = prefixes, .open_tag = ASK_OPEN, .open_deadline_ms = user_local_ms(u) + 20000 };
 
 	sess_free(u->core);
-	u->core = sess_new(&config, local_ms(u));
+	u->core = sess_new(&config, user_local_ms(u));
 	u->gone = u->closing = false;
 	u->followed = 0;
 	u->version = 0; /* there is none yet */
@@ -303,7 +349,7 @@ static void read_key(struct user *u)
 	key_text((uint32_t)rng_below(&u->rng, u->w->config.keys), path);
 	u->reading = true;
 	u->read_tag = ++u->next_tag + ASK_FREE;
-	step(u, (struct sess_event){ .kind = SESS_ASK, .ask = { .kind = SESS_ASK_GET, .tag = u->read_tag, .path = slice_of_str(path), .deadline_ms = local_ms(u) + 4000 } });
+	step(u, (struct sess_event){ .kind = SESS_ASK, .ask = { .kind = SESS_ASK_GET, .tag = u->read_tag, .path = slice_of_str(path), .deadline_ms = user_local_ms(u) + 4000 } });
 }
 
 static void write_own(struct user *u)
@@ -352,7 +398,9 @@ static void work(struct user *u)
 	if (u->w->now >= u->w->drain_at + 7 * SIM_SECOND) {
 		check_end_of_following(u);
 		if (!u->closing)
-			step(u, (struct sess_event){ .kind = SESS_ASK, .ask = { .kind = SESS_ASK_CLOSE, .tag = ASK_CLOSE, .deadline_ms = local_ms(u) + 3000 } });
+			user_locks_check_end(u);
+		if (!u->closing)
+			step(u, (struct sess_event){ .kind = SESS_ASK, .ask = { .kind = SESS_ASK_CLOSE, .tag = ASK_CLOSE, .deadline_ms = user_local_ms(u) + 3000 } });
 		u->closing = true;
 		return;
 	}
@@ -362,6 +410,8 @@ static void work(struct user *u)
 		read_key(u);
 	if (!u->gone && !u->writing && u->w->phase < PHASE_DRAIN && rng_chance(&u->rng, 200000))
 		write_own(u);
+	if (!u->gone)
+		user_locks_work(u);
 }
 
 static bool frozen(struct user *u)
@@ -444,6 +494,7 @@ void user_take(struct user *u, struct ev *e)
 void user_answer(struct user *u, struct ev *e)
 {
 	struct call_msg *m = e->ptr;
+	struct slice left = buf_view(&m->bytes);
 	struct user_call *c;
 
 	if (u->w->now < u->frozen_until) {
@@ -451,10 +502,20 @@ void user_answer(struct user *u, struct ev *e)
 		return;
 	}
 	c = u->gone ? NULL : call_slot(u, m->op);
-	if (c) {
+	while (c && c->stream && left.len >= 4) {
+		uint32_t len = (uint32_t)left.ptr[0] | (uint32_t)left.ptr[1] << 8 | (uint32_t)left.ptr[2] << 16 | (uint32_t)left.ptr[3] << 24;
+
+		step(u, (struct sess_event){ .kind = SESS_PART, .call = c->call, .attempt = c->attempt, .bytes = slice_of(left.ptr + 4, len) });
+		left = slice_of(left.ptr + 4 + len, left.len - 4 - len);
+		c = u->gone ? NULL : call_slot(u, m->op);
+	}
+	if (c && c->stream && !m->err) {
+		post_call(u, c, soon(u), message(c->tag, EVENT_STREAM_WRITABLE, c->method, (struct slice){ 0 }));
+	} else if (c) {
 		c->tag = 0;
+		TRACE(u->w, "user %u is answered %llu.%u: %s", u->id, (unsigned long long)c->call, c->attempt, m->err ? err_text(m->err) : "ok");
 		step(u, (struct sess_event){ .kind = SESS_REPLY, .call = c->call, .attempt = c->attempt, .status = (int)status_of(m->err),
-					     .text = slice_of_str(m->err ? err_text(m->err) : ""), .bytes = buf_view(&m->bytes) });
+					     .text = slice_of_str(m->err ? err_text(m->err) : ""), .bytes = c->stream ? (struct slice){ 0 } : buf_view(&m->bytes) });
 	}
 	buf_free(&m->bytes);
 	free(m);
@@ -465,21 +526,21 @@ void user_answer(struct user *u, struct ev *e)
 void user_arrives(struct world *w, const struct ev *e)
 {
 	struct call_msg *m = e->ptr;
-	struct user *u = &w->users[e->a];
 	struct replica *r = &w->replicas[e->b];
 	struct inbox_item item = { .event = { .kind = (enum core_event_kind)m->err }, .bytes = buf_take(&m->bytes), .user = e->a + 1 };
-	struct user_call *c = item.event.kind == EVENT_REQUEST ? call_slot(u, m->op) : NULL;
 
-	if (c) {
-		item.request = (struct core_request){ .tag = m->op, .method = c->method, .client = slice_of_str("u"), .session = c->request_id ? c->session : 0,
-						      .request_id = c->request_id, .first_unanswered = c->first_unanswered,
+	if (item.event.kind == EVENT_REQUEST) {
+		item.request = (struct core_request){ .tag = m->op, .method = m->method, .client = slice_of_str("u"), .session = m->session,
+						      .request_id = m->request_id, .first_unanswered = m->first_unanswered,
 						      .now_unix_ms = (int64_t)(1700000000000 + w->now / 1000) };
+	} else if (item.event.kind == EVENT_CANCEL) {
+		item.event.tag = m->op;
 	} else {
 		item.event.stream.tag = m->op;
-		item.event.stream.method = METHOD_SESSION_CONNECT;
+		item.event.stream.method = m->method;
 		item.event.stream.bytes = buf_view(&item.bytes);
 	}
-	if (r->up && r->generation == e->n && (item.event.kind != EVENT_REQUEST || c))
+	if (r->up && r->generation == e->n)
 		replica_put(r, &r->others, item);
 	else
 		buf_free(&item.bytes);
@@ -519,26 +580,24 @@ bool user_answered(struct replica *r, struct core_answer *a)
 	return true;
 }
 
+/* False: nothing of a user's. */
 bool user_output(struct replica *r, struct core_output *o)
 {
 	struct world *w = r->w;
 
 	for (uint32_t i = 0; i < w->config.users; i++) {
 		struct user *u = &w->users[i];
+		struct user_call *c = o->stream > TAG_BASE ? call_slot(u, o->stream) : NULL;
 		struct call_msg *m;
-		sim_us at;
 
-		if (u->tag != o->stream)
+		if (u->tag != o->stream && !c)
 			continue;
 		m = mem_zalloc(sizeof *m);
 		m->op = o->stream;
 		m->err = o->finished ? (o->err ? o->err : ERR_CLOSED) : ERR_OK;
 		m->bytes = buf_take(&o->messages);
-		at = soon(u);
-		if (at <= u->last_told)
-			at = u->last_told + 1;
-		u->last_told = at;
-		sim_at(w, at, (struct ev){ .kind = EV_USER_OUT, .a = i, .ptr = m });
+		sim_at(w, in_order(soon(u), c ? &c->last_told : &u->last_told),
+		       (struct ev){ .kind = c ? EV_USER_ANSWER : EV_USER_OUT, .a = i, .ptr = m });
 		return true;
 	}
 	return false;

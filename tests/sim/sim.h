@@ -29,7 +29,7 @@ struct totals {
 	uint64_t changes, changes_refused, joined, removed;
 	uint64_t sessions, cached, cached_reads, invalidations, watch_fires, gated; /* caches */
 	uint64_t operations, work_us; /* begun by clients; the time they had for it, summed over them */
-	uint64_t library_sessions, library_jeopardies, library_hits, library_writes, library_told;
+	uint64_t library_sessions, library_jeopardies, library_hits, library_writes, library_told, library_grants, library_lost, library_leaders;
 };
 
 struct sim_options {
