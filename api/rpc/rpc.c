@@ -58,6 +58,14 @@ void rpc_start(grpc_call *call, const grpc_op *ops, size_t len, struct rpc_tag *
 	ASSERT(e == GRPC_CALL_OK);
 }
 
+grpc_op rpc_op(grpc_op_type type)
+{
+	grpc_op op;
+	memset(&op, 0, sizeof(op));
+	op.op = type;
+	return op;
+}
+
 bool rpc_no_lock_graph(void)
 {
 	/* absl::SetMutexDeadlockDetectionMode(OnDeadlockCycle::kIgnore) of Debian 12. Looked up at run time: another Abseil calls it otherwise, and does without. */
@@ -138,4 +146,50 @@ bool rpc_metadata_find(const grpc_metadata_array *a, const char *key, struct sli
 		}
 	}
 	return false;
+}
+
+/* ---- errors: google.rpc.Status is no message of ours, so the way to the one inside it is walked by hand ---- */
+
+static bool varint(struct slice *s, uint64_t *ret)
+{
+	*ret = 0;
+	for (unsigned shift = 0; shift < 64 && s->len; shift += 7) {
+		uint8_t b = *s->ptr;
+		*s = slice_of(s->ptr + 1, s->len - 1);
+		*ret |= (uint64_t)(b & 0x7f) << shift;
+		if (!(b & 0x80))
+			return true;
+	}
+	return false;
+}
+
+/* The first field of that number that is bytes. */
+static bool field_bytes(struct slice s, uint64_t number, struct slice *ret)
+{
+	uint64_t tag, n;
+	while (s.len && varint(&s, &tag)) {
+		if ((tag & 7) == 0) {
+			if (!varint(&s, &n))
+				return false;
+			continue;
+		}
+		if ((tag & 7) != 2 || !varint(&s, &n) || n > s.len)
+			return false;
+		if (tag >> 3 == number) {
+			*ret = slice_of(s.ptr, (size_t)n);
+			return true;
+		}
+		s = slice_of(s.ptr + n, s.len - (size_t)n);
+	}
+	return false;
+}
+
+bool rpc_status_detail(struct slice details, struct slice *ret_url, struct slice *ret_value)
+{
+	struct slice any, url, value;
+	if (!field_bytes(details, 3, &any) || !field_bytes(any, 1, &url) || !field_bytes(any, 2, &value))
+		return false;
+	*ret_url = url;
+	*ret_value = value;
+	return true;
 }

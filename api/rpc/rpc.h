@@ -42,6 +42,7 @@ void rpc_queue_free(struct rpc_queue *q); /* after rpc_queue_stop and after all 
 void rpc_give(struct rpc_tag *tag);
 /* Starts operations, or with none just posts the tag. Calls on one grpc_call come one at a time (but an empty batch may come beside others). */
 void rpc_start(grpc_call *call, const grpc_op *ops, size_t len, struct rpc_tag *tag);
+grpc_op rpc_op(grpc_op_type type); /* all else zero */
 
 /* For a program's main, before anything else of here. The library's locks are Abseil's, which Debian builds with a developer's aid: every lock and unlock keeps a
  * graph of who takes what before what, 2 to 3 % of a server's CPU. It is switched off for the whole process; whether it was found. */
@@ -66,5 +67,11 @@ bool rpc_message_view(grpc_byte_buffer *m, struct buf *scratch, struct slice *re
 
 /* The first value of that key; false when there is none. Lives as long as the call. */
 bool rpc_metadata_find(const grpc_metadata_array *a, const char *key, struct slice *ret);
+
+/* ---- errors ---- */
+
+/* The first message inside what grpc-status-details-bin holds, a google.rpc.Status: the URL that names its type, and its bytes; both are parts of `details`.
+ * False: there is none. */
+bool rpc_status_detail(struct slice details, struct slice *ret_url, struct slice *ret_value);
 
 #endif

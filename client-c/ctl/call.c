@@ -27,14 +27,6 @@ struct call {
 	grpc_slice text;
 };
 
-static grpc_op op_of(grpc_op_type type)
-{
-	grpc_op op;
-	memset(&op, 0, sizeof(op));
-	op.op = type;
-	return op;
-}
-
 static void start(struct call *c, const grpc_op *ops, size_t len, struct rpc_tag *tag)
 {
 	c->pending++;
@@ -108,7 +100,7 @@ static void on_ended(struct rpc_tag *tag, bool ok)
 
 static void receive(struct call *c)
 {
-	grpc_op op = op_of(GRPC_OP_RECV_MESSAGE);
+	grpc_op op = rpc_op(GRPC_OP_RECV_MESSAGE);
 	op.data.recv_message.recv_message = &c->received;
 	start(c, &op, 1, &c->got);
 }
@@ -148,9 +140,9 @@ static gpr_timespec rpc_deadline(uint64_t deadline_ms)
 
 static void begin(struct call *c, const ProtobufCMessage *request)
 {
-	grpc_op ops[4] = { op_of(GRPC_OP_SEND_INITIAL_METADATA), op_of(GRPC_OP_RECV_INITIAL_METADATA), op_of(GRPC_OP_SEND_MESSAGE),
-			   op_of(GRPC_OP_SEND_CLOSE_FROM_CLIENT) };
-	grpc_op status = op_of(GRPC_OP_RECV_STATUS_ON_CLIENT);
+	grpc_op ops[4] = { rpc_op(GRPC_OP_SEND_INITIAL_METADATA), rpc_op(GRPC_OP_RECV_INITIAL_METADATA), rpc_op(GRPC_OP_SEND_MESSAGE),
+			   rpc_op(GRPC_OP_SEND_CLOSE_FROM_CLIENT) };
+	grpc_op status = rpc_op(GRPC_OP_RECV_STATUS_ON_CLIENT);
 	grpc_byte_buffer *m = request ? packed(request) : NULL;
 	struct slice token = c->link->login ? login_token(c->link->login) : slice_of(NULL, 0);
 	grpc_metadata who = { .key = rpc_slice_static("token"), .value = grpc_slice_from_copied_buffer((const char *)token.ptr, token.len) };
@@ -194,7 +186,7 @@ struct call *call_start(struct link *l, struct endpoint *e, enum method_id metho
 
 bool call_send(struct call *c, const ProtobufCMessage *request)
 {
-	grpc_op op = op_of(GRPC_OP_SEND_MESSAGE);
+	grpc_op op = rpc_op(GRPC_OP_SEND_MESSAGE);
 	grpc_byte_buffer *m;
 	if (c->sending || c->has_ended)
 		return false;

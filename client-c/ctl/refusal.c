@@ -1,53 +1,20 @@
-/* refusal.c: see refusal.h. google.rpc.Status is no message of ours, so the way to the one inside it is walked by hand. */
+/* refusal.c: see refusal.h. */
 #include "refusal.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 
 #include "holdfast/v1.pb-c.h"
+#include "rpc/rpc.h"
 #include "text.h"
-
-static bool varint(struct slice *s, uint64_t *ret)
-{
-	*ret = 0;
-	for (unsigned shift = 0; shift < 64 && s->len; shift += 7) {
-		uint8_t b = *s->ptr;
-		*s = slice_of(s->ptr + 1, s->len - 1);
-		*ret |= (uint64_t)(b & 0x7f) << shift;
-		if (!(b & 0x80))
-			return true;
-	}
-	return false;
-}
-
-/* The first field of that number that is bytes. */
-static bool field_bytes(struct slice s, uint64_t number, struct slice *ret)
-{
-	uint64_t tag, n;
-	while (s.len && varint(&s, &tag)) {
-		if ((tag & 7) == 0) {
-			if (!varint(&s, &n))
-				return false;
-			continue;
-		}
-		if ((tag & 7) != 2 || !varint(&s, &n) || n > s.len)
-			return false;
-		if (tag >> 3 == number) {
-			*ret = slice_of(s.ptr, (size_t)n);
-			return true;
-		}
-		s = slice_of(s.ptr + n, s.len - (size_t)n);
-	}
-	return false;
-}
 
 void refusal_print_member(struct slice details)
 {
-	struct slice any, value, url;
+	struct slice value, url;
 	ProtobufCMessage *m = NULL;
 	const Holdfast__V1__MemberRefusal *r;
 	static const char name[] = "type.googleapis.com/holdfast.v1.MemberRefusal";
-	if (field_bytes(details, 3, &any) && field_bytes(any, 1, &url) && slice_eq(url, slice_of_str(name)) && field_bytes(any, 2, &value))
+	if (rpc_status_detail(details, &url, &value) && slice_eq(url, slice_of_str(name)))
 		m = message_of(&holdfast__v1__member_refusal__descriptor, value);
 	r = (const Holdfast__V1__MemberRefusal *)m;
 	if (!m)
@@ -63,11 +30,11 @@ void refusal_print_member(struct slice details)
 
 void refusal_print(struct ctl *c, const char *noun, struct slice name, struct slice details)
 {
-	struct slice any, value;
+	struct slice value, url;
 	ProtobufCMessage *m = NULL;
 	const Holdfast__V1__LockRefusal *r;
 	char id[24], when[32];
-	if (field_bytes(details, 3, &any) && field_bytes(any, 2, &value))
+	if (rpc_status_detail(details, &url, &value))
 		m = message_of(&holdfast__v1__lock_refusal__descriptor, value);
 	r = (const Holdfast__V1__LockRefusal *)m;
 	if (!m || !r->holder) {

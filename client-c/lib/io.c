@@ -34,14 +34,6 @@ struct io {
 	grpc_slice text;
 };
 
-static grpc_op op_of(grpc_op_type type)
-{
-	grpc_op op;
-	memset(&op, 0, sizeof(op));
-	op.op = type;
-	return op;
-}
-
 static void start(struct io *io, const grpc_op *ops, size_t len, struct rpc_tag *tag)
 {
 	io->tags++;
@@ -115,7 +107,7 @@ static void on_closed(struct rpc_tag *tag, bool ok)
 
 static void receive(struct io *io)
 {
-	grpc_op op = op_of(GRPC_OP_RECV_MESSAGE);
+	grpc_op op = rpc_op(GRPC_OP_RECV_MESSAGE);
 	op.data.recv_message.recv_message = &io->received;
 	start(io, &op, 1, &io->got);
 }
@@ -140,7 +132,7 @@ static void on_got(struct rpc_tag *tag, bool ok)
 
 static void send_next(struct io *io)
 {
-	grpc_op op = op_of(GRPC_OP_SEND_MESSAGE);
+	grpc_op op = rpc_op(GRPC_OP_SEND_MESSAGE);
 	struct list *it;
 	struct pending *p;
 	grpc_byte_buffer *m;
@@ -149,7 +141,7 @@ static void send_next(struct io *io)
 	it = list_pop_front(&io->queue);
 	if (!it) {
 		if (io->half_close && !io->half_closed) {
-			grpc_op close = op_of(GRPC_OP_SEND_CLOSE_FROM_CLIENT);
+			grpc_op close = rpc_op(GRPC_OP_SEND_CLOSE_FROM_CLIENT);
 			io->half_closed = true;
 			start(io, &close, 1, &io->closed);
 		}
@@ -222,8 +214,8 @@ static gpr_timespec rpc_deadline(uint64_t deadline_ms)
 static void begin(struct io *io)
 {
 	const struct io_start *s = &io->start;
-	grpc_op ops[2] = { op_of(GRPC_OP_SEND_INITIAL_METADATA), op_of(GRPC_OP_RECV_INITIAL_METADATA) };
-	grpc_op status = op_of(GRPC_OP_RECV_STATUS_ON_CLIENT);
+	grpc_op ops[2] = { rpc_op(GRPC_OP_SEND_INITIAL_METADATA), rpc_op(GRPC_OP_RECV_INITIAL_METADATA) };
+	grpc_op status = rpc_op(GRPC_OP_RECV_STATUS_ON_CLIENT);
 	if (s->request_id) {
 		number(io, "holdfast-session", true, (uint64_t)s->session);
 		number(io, "holdfast-request", false, s->request_id);

@@ -90,48 +90,14 @@ static void read_reply(struct told *t, enum method_id method)
 	}
 }
 
-/* ---- refusals: a google.rpc.Status, which is no message of ours, around one of ours ---- */
-
-static bool varint(struct slice *s, uint64_t *ret)
-{
-	*ret = 0;
-	for (unsigned shift = 0; shift < 64 && s->len; shift += 7) {
-		uint8_t b = *s->ptr;
-		*s = slice_of(s->ptr + 1, s->len - 1);
-		*ret |= (uint64_t)(b & 0x7f) << shift;
-		if (!(b & 0x80))
-			return true;
-	}
-	return false;
-}
-
-/* The first field of that number that is bytes. */
-static bool field_bytes(struct slice s, uint64_t number, struct slice *ret)
-{
-	uint64_t tag, n;
-	while (s.len && varint(&s, &tag)) {
-		if ((tag & 7) == 0) {
-			if (!varint(&s, &n))
-				return false;
-			continue;
-		}
-		if ((tag & 7) != 2 || !varint(&s, &n) || n > s.len)
-			return false;
-		if (tag >> 3 == number) {
-			*ret = slice_of(s.ptr, (size_t)n);
-			return true;
-		}
-		s = slice_of(s.ptr + n, s.len - (size_t)n);
-	}
-	return false;
-}
+/* ---- refusals ---- */
 
 static void read_refusal(struct hf_result *r, struct slice details)
 {
 	const ProtobufCMessageDescriptor *d = &holdfast__v1__lock_refusal__descriptor;
 	Holdfast__V1__LockRefusal *m;
-	struct slice any, value;
-	if (!field_bytes(details, 3, &any) || !field_bytes(any, 2, &value) || pb_check(d, value, 8) != PB_CHECK_OK)
+	struct slice url, value;
+	if (!rpc_status_detail(details, &url, &value) || pb_check(d, value, 8) != PB_CHECK_OK)
 		return;
 	m = (Holdfast__V1__LockRefusal *)protobuf_c_message_unpack(d, NULL, value.len, value.ptr);
 	if (!m)
