@@ -2,12 +2,16 @@
  *
  * While a request waits for its answer h2o looks at the socket in no way, so an epoll of our own watches every connection for a hang-up: it
  * is itself a descriptor that h2o's loop watches. The client may have closed only its sending side, to read an answer that comes at once; so a
- * hang-up leaves a call a grace, counted from the call's beginning: who has waited for longer does not expect an answer at once, and must not be
- * given a lock any more. A reset is final, and ends a call when it is seen.
+ * hang-up leaves a call a grace, counted from the call's beginning: who has waited for longer does not expect an answer at once. A reset is final, and ends
+ * a call when it is seen.
+ *
+ * A call that gives a hold (a lock, a lead) has no grace, and does not even begin when its client has left before it was read: after this process stood still,
+ * say, when that client has long asked elsewhere and may have given back what it got. Nobody may hold who may not know that he does.
  *
  * h2o knows one time limit, between requests. A tick sees to the others: that a request arrives whole in its time, and that unfinished ones
  * together stay within bounds. To end a connection that h2o reads from, its socket is shut down, and h2o reads the end. */
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -51,10 +55,22 @@ void connection_adopt(struct gateway *g, int fd, struct identity *who, bool page
 
 /* ---- hang-ups ---- */
 
+static bool gives_hold(const struct method *m)
+{
+	return m->id == METHOD_LOCK_LOCK || m->id == METHOD_ELECTION_CAMPAIGN;
+}
+
 static bool is_given_up(const struct connection *c)
 {
 	const struct json_call *call = c->exchange ? c->exchange->call : NULL;
-	return call && c->hung_up_ms && c->gateway->now_ms - call->began_ms >= GATEWAY_HANG_UP_GRACE_MS;
+	return call && c->hung_up_ms && (gives_hold(call->service.method) || c->gateway->now_ms - call->began_ms >= GATEWAY_HANG_UP_GRACE_MS);
+}
+
+/* The hang-up of one whose request is being read may be an event that is still to be taken. */
+bool connection_may_begin(const struct connection *c, const struct method *m)
+{
+	struct pollfd p = { .fd = c->fd, .events = POLLRDHUP };
+	return !gives_hold(m) || (!c->hung_up_ms && poll(&p, 1, 0) <= 0);
 }
 
 /* Closes nothing: another event of the same batch may be for a connection that acting on this one would close. */

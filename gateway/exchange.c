@@ -279,6 +279,8 @@ static void route(struct exchange *ex)
 		refuse(ex, err_status(ERR_STOPPED), err_text(ERR_STOPPED));
 	else if (is_overloaded(ex))
 		refuse(ex, err_status(ERR_OVERLOADED), err_text(ERR_OVERLOADED));
+	else if (!connection_may_begin(ex->connection, ex->method))
+		refuse(ex, err_status(ERR_CANCELED), err_text(ERR_CANCELED));
 	else
 		serve_method(ex);
 }

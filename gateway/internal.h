@@ -140,6 +140,7 @@ void gateway_wake_and_unlock(struct gateway *g); /* gateway.mu */
 void connection_adopt(struct gateway *g, int fd, struct identity *who, bool pages_only); /* the loop's part of gateway_adopt() */
 void connection_watch_init(struct gateway *g);
 void connection_watch_deinit(struct gateway *g);
+bool connection_may_begin(const struct connection *c, const struct method *m); /* false: the client has left, and must not be given what it asks for */
 void connection_wait(struct connection *c);     /* until the answer; h2o reads no requests meanwhile */
 void connection_wait_end(struct connection *c); /* before the last piece of it; harmless when not waiting */
 void connections_tick(struct gateway *g);

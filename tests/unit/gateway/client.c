@@ -55,12 +55,26 @@ void setup_end(struct setup *s)
 	fake_node_free(s->node);
 }
 
-void client_open(struct client *c, struct setup *s)
+/* Returns the server's end. */
+static int open_pair(struct client *c)
 {
 	int fds[2];
 	ASSERT(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) == 0);
 	*c = (struct client){ .fd = fds[0] };
-	gateway_adopt(s->gateway, fds[1], identity_of_address("127.0.0.1:4242"));
+	return fds[1];
+}
+
+void client_open(struct client *c, struct setup *s)
+{
+	gateway_adopt(s->gateway, open_pair(c), identity_of_address("127.0.0.1:4242"));
+}
+
+void client_open_left(struct client *c, struct setup *s, const char *path, const char *body)
+{
+	int theirs = open_pair(c);
+	client_post(c, path, body);
+	ASSERT(shutdown(c->fd, SHUT_WR) == 0);
+	gateway_adopt(s->gateway, theirs, identity_of_address("127.0.0.1:4242"));
 }
 
 void client_close(struct client *c)

@@ -28,6 +28,8 @@ struct response {
 };
 
 void client_open(struct client *c, struct setup *s);
+/* The server sees it when the request is there and the client's side is closed. */
+void client_open_left(struct client *c, struct setup *s, const char *path, const char *body);
 void client_close(struct client *c);
 void client_send(struct client *c, const char *text);
 void client_post(struct client *c, const char *path, const char *body);

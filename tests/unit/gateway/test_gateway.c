@@ -410,6 +410,24 @@ START_TEST(gateway__a_half_closed_waiter_is_cancelled)
 }
 END_TEST
 
+/* The server stood still: all that the client sent, its leaving too, is there at once. */
+START_TEST(gateway__who_left_before_its_request_is_read_is_given_no_hold)
+{
+	static const char *const paths[] = { "/v3/lock/lock", "/v3/election/campaign" };
+	struct client c;
+	for (size_t i = 0; i < 2; i++) {
+		client_open_left(&c, &world, paths[i], "{\"name\":\"bGs=\"}");
+		expect(&c, 408, "{\"error\":\"etcdserver: request canceled\",\"message\":\"etcdserver: request canceled\",\"code\":1}");
+		expect_closed(&c, 1000);
+		client_close(&c);
+	}
+	ck_assert_uint_eq(fake_node_figures(world.node).calls, 0);
+	client_open_left(&c, &world, "/v3/kv/put", "{\"key\":\"Zm9v\"}");
+	expect(&c, 200, "{}");
+	client_close(&c);
+}
+END_TEST
+
 START_TEST(gateway__a_half_closed_stream_ends)
 {
 	struct client c;
@@ -599,6 +617,7 @@ static void add_tests(TCase *tc)
 	tcase_add_test(tc, gateway__a_waiter_whose_client_leaves_is_cancelled);
 	tcase_add_test(tc, gateway__a_client_that_closed_its_side_still_gets_a_quick_answer);
 	tcase_add_test(tc, gateway__a_half_closed_waiter_is_cancelled);
+	tcase_add_test(tc, gateway__who_left_before_its_request_is_read_is_given_no_hold);
 	tcase_add_test(tc, gateway__a_half_closed_stream_ends);
 	tcase_add_test(tc, gateway__a_client_may_leave_at_any_moment);
 	tcase_add_test(tc, gateway__a_slow_head_is_refused_in_time);
