@@ -506,6 +506,49 @@ START_TEST(once__snapshots_have_it)
 }
 END_TEST
 
+/* It was applied by an entry that the replica which was asked never saw, as a snapshot took its place: in the term of the call, or in a later one. */
+START_TEST(once__an_outcome_that_is_lost_is_unknown_but_to_who_named_the_request)
+{
+	struct mini_cell *m = cell_with((struct mini_options){ .replicas = 3, .snapshot_count = 30, .snapshot_keep = 5 });
+	size_t l = mini_leader(m), f = follower(m), third = 3 - l - f;
+	bool later = _i == 1;
+	char *large = mem_zalloc(1u << 20);
+	uint64_t plain, named, again;
+
+	memset(large, 'x', (1u << 20) - 1);
+	mini_cut(m, l, f, true);
+	mini_cut(m, third, f, true);
+	plain = mini_put(m, f, "plain", "v", 0);
+	named = put(m, f, 1, "named", "v");
+	mini_run(m, 50);
+	ck_assert_str_eq(mini_value(m, l, "plain"), "v");
+	for (int i = 0; i < 60; i++)
+		OK(m, mini_put(m, l, "k", later || i % 3 ? "v" : large, 0));
+	mini_run(m, 500);
+	ck_assert(mini_log_first(m, l) > 30);
+	ck_assert(mini_log_first(m, third) > 30);
+	for (int i = 0; later && i < 2; i++) { /* so that nobody has that entry in memory */
+		mini_crash(m, i == 0 ? l : third);
+		mini_restart(m, i == 0 ? l : third);
+		mini_run(m, 100);
+	}
+	mini_cut(m, l, f, false);
+	mini_cut(m, third, f, false);
+	FAILS(m, plain, ERR_OUTCOME_UNKNOWN);
+	if (later)
+		OK(m, named);
+	else
+		FAILS(m, named, ERR_OUTCOME_UNKNOWN);
+	again = put(m, f, 1, "named", "other");
+	OK(m, again);
+	ck_assert_int_eq(revision_of(m, again), 3);
+	ck_assert_str_eq(mini_value(m, f, "named"), "v");
+	ck_assert_str_eq(mini_value(m, f, "plain"), "v");
+	mini_free(m);
+	free(large);
+}
+END_TEST
+
 /* ---- locks ---- */
 
 START_TEST(once__a_lock_again_has_its_hold_and_token)
@@ -678,6 +721,7 @@ int main(void)
 	tcase_add_test(t, once__with_a_fail_over_in_between);
 	tcase_add_test(t, once__after_all_have_started_again);
 	tcase_add_test(t, once__snapshots_have_it);
+	tcase_add_loop_test(t, once__an_outcome_that_is_lost_is_unknown_but_to_who_named_the_request, 0, 2);
 	tcase_add_test(t, once__a_lock_again_has_its_hold_and_token);
 	tcase_add_test(t, once__a_lock_without_a_lease_again_has_the_same_lease);
 	tcase_add_test(t, once__a_waiting_lock_again_has_its_place);
