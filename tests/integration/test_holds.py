@@ -1,13 +1,25 @@
 """What holders and waiters of locks and elections may rely on, line by line, each by gRPC and by JSON. And faults that others have had in public."""
+import random
+import threading
 import time
 
 import cells
 from kit import Client, clients, electionpb, insist, lockpb, pb, stays, wait_queue
 from runner import is_full, test
-from ways import Grpc, Refused, all_ways, both_ways, refused
+from ways import Refused, Waiting, all_ways, both_ways, named, refused
 
 TTL = 60
 SHARED = lockpb.SHARED
+
+
+def arrives(way, key_of_nobody):
+    """A channel that was broken may be waiting to connect again, and refuses meanwhile."""
+    try:
+        way.unlock(key_of_nobody)
+    except Refused as e:
+        assert e.code == "UNAVAILABLE", e
+        return False
+    return True
 
 
 # ---- modes and waits ----
@@ -43,9 +55,10 @@ def a_refusal_says_who_holds_and_leaves_nothing_behind(server):
         wait_queue(cs[0], name, 2)
         for way in ways:
             began = time.monotonic()
-            for wait_ms, code in ((0, "FAILED_PRECONDITION"), (300, "DEADLINE_EXCEEDED")):
+            for wait_ms, code, text in ((0, "FAILED_PRECONDITION", "the lock is held"), (300, "DEADLINE_EXCEEDED", "the lock was not granted in the time given")):
                 e = refused(way.lock, name, leases[2], wait_ms=wait_ms)
-                assert e.code == code and e.refusal, e
+                assert (e.code, e.text) == (code, f"holdfast: {text}") and e.refusal, e
+                assert e.refusal.name == name and e.refusal.holder.since_unix_ms > 1600000000000, e.refusal
                 assert (e.refusal.holder.lease, e.refusal.holder.fencing_token, e.refusal.waiters) == (leases[0], held.fencing_token, 1), e.refusal
                 assert len(cs[0].queue(name)) == 2, "a refused call is still in the queue"
             assert time.monotonic() - began >= 0.3
@@ -53,6 +66,7 @@ def a_refusal_says_who_holds_and_leaves_nothing_behind(server):
             assert refused(way.lock, name, 0, wait_ms=200).code == "DEADLINE_EXCEEDED"
             assert refused(way.lock, name, 0, wait_ms=0).code == "FAILED_PRECONDITION"
             assert cs[0].leases() == before, "a refused call left a lease behind"
+            assert refused(way.lock, name, leases[2], wait_ms=-1).code == "INVALID_ARGUMENT"
         assert not waiting.done()
         waiting.cancel()
     body(server)
@@ -96,16 +110,76 @@ def waits_end_with_their_call_or_their_replica(server):
             wait_queue(cs[0], name, 1)
         at = next(i for i, r in enumerate(cell.replicas) if r is not cell.leader() and i != 0)
         lost = ways[at].ask_lock(name, leases[1])
-        before = wait_queue(cs[0], name, 2)
+        wait_queue(cs[0], name, 2)
+        behind = ways[0].ask_lock(name, leases[2])
+        before = wait_queue(cs[0], name, 3)
         cell.replicas[at].kill()
         assert refused(lost.result).code == "UNAVAILABLE"
         # Asked again elsewhere: the same place, by its own token.
         again = ways[0].ask_lock(name, leases[1])
         stays("it was let in beside the holder", lambda: not again.done(), 0.3)
         insist(lambda: cs[0].unlock(held.key))
-        assert again.result().fencing_token == before[1].create_revision
+        got = again.result()
+        assert got.fencing_token == before[1].create_revision and not behind.done(), "it lost its place"
+        ways[0].unlock(got.key)
+        assert behind.result().fencing_token == before[2].create_revision
         cell.replicas[at].start()
         cell.wait_ready()
+    body(server)
+
+
+@test(own=True, timeout=120)
+def a_wait_that_is_cancelled_in_the_middle_lets_nobody_overtake(server):
+    @both_ways
+    def body(ways, cs, _cell, tag):
+        name, leases = tag + b"l", [cs[0].grant(TTL) for _ in range(3)]
+        held = ways[0].lock(name, leases[0])
+        middle = ways[1].ask_lock(name, leases[1])
+        wait_queue(cs[0], name, 2)
+        last = ways[2].ask_lock(name, leases[2])
+        wait_queue(cs[0], name, 3)
+        middle.cancel()
+        wait_queue(cs[0], name, 2)
+        stays("the last one got the lock while it is held", lambda: not last.done(), 0.3)
+        ways[1].unlock(held.key)
+        assert last.result().lease == leases[2]
+    body(server)
+
+
+@test(own=True, timeout=180)
+def a_cancel_at_any_moment_leaves_a_hold_that_was_told_or_nothing(server):
+    """Before the call is in the log, on its way through it, while it waits, when its turn has come."""
+    def cancelled(calls):
+        """The keys of those who were told that they hold it, all the same."""
+        for call in calls:
+            time.sleep(random.random() * 0.003)
+            call.cancel()
+        return [call.result().key for call in calls if call.granted()]
+
+    @both_ways
+    def body(ways, cs, _cell, tag):
+        name, first, leases = tag + b"l", cs[0].grant(TTL), [cs[0].grant(TTL) for _ in range(6)]
+        held = ways[0].lock(name, first)
+
+        def ask(i):
+            return [ways[(i + j) % 3].ask_lock(name, lease) for j, lease in enumerate(leases)]
+        for i in range(150 if is_full() else 20):
+            assert cancelled(ask(i)) == []
+        wait_queue(cs[1], name, 1)
+        # And while the lock changes hands.
+        for i in range(100 if is_full() else 15):
+            calls = ask(i)
+            time.sleep(random.random() * 0.005)
+            ways[i % 3].unlock(held.key)
+            told = cancelled(calls)
+            assert len(told) <= 1, f"{told} were all told that they hold the lock"
+            # An answer that was on its way when its call was cancelled stands, whether or not it was read.
+            cells.wait_for("all the others are gone", lambda i=i: len(cs[i % 3].queue(name)) <= 1, 15)
+            left = [kv.key for kv in cs[i % 3].queue(name)]
+            assert set(told) <= set(left), f"{told} is told to hold the lock, and {left} does"
+            for key in left:
+                ways[i % 3].unlock(key)
+            held = ways[0].lock(name, first, wait_ms=5000)
     body(server)
 
 
@@ -156,6 +230,7 @@ def unlock_with_a_token_frees_that_hold_alone(server):
     def body(ways, cs, _cell, tag):
         name, lease = tag + b"l", cs[0].grant(TTL)
         first = ways[0].lock(name, lease)
+        assert first.lease == lease and 0 < first.ttl <= TTL and cs[1].get(first.key).create_revision == first.fencing_token, first
         assert all(way.verify(name, first.fencing_token) for way in ways)
         ways[1].unlock(first.key, fencing_token=first.fencing_token)
         second = ways[2].lock(name, lease)
@@ -163,13 +238,42 @@ def unlock_with_a_token_frees_that_hold_alone(server):
         for way in ways:
             way.unlock(first.key, fencing_token=first.fencing_token)  # sent again: fine, and frees nothing
             assert way.verify(name, second.fencing_token) and not way.verify(name, first.fencing_token)
-        assert refused(ways[0].unlock, second.key, fencing_token=second.fencing_token + 100).code == "FAILED_PRECONDITION"
+        e = refused(ways[0].unlock, second.key, fencing_token=second.fencing_token + 100)
+        assert (e.code, e.text) == ("FAILED_PRECONDITION", "holdfast: the fencing token is not the holder's"), e
         ways[0].unlock(second.key)
         ways[1].unlock(second.key)  # gone: OK, as etcd says
         assert not any(way.verify(name, second.fencing_token) for way in ways)
         cs[0].put(tag + b"plain")
         assert refused(ways[2].unlock, tag + b"plain").code == "FAILED_PRECONDITION"
         assert cs[0].get(tag + b"plain") is not None
+    body(server)
+
+
+@test(own=True, timeout=120)
+def a_deposed_leader_confirms_no_token_that_is_over(server):
+    """The question is in its socket before it goes on, so it meets it believing that it still leads."""
+    @both_ways
+    def body(ways, cs, cell, tag):
+        name, leases = tag + b"l", [insist(lambda: cs[0].grant(TTL)) for _ in range(2)]
+        at = cell.replicas.index(cell.leader())
+        held = ways[at].lock(name, leases[0])
+        assert ways[at].verify(name, held.fencing_token)
+        cell.replicas[at].pause()
+        other = cs[(at + 1) % 3]
+        insist(lambda: other.put(b"x", b"", timeout=1))
+        insist(lambda: other.unlock(held.key))
+        now = insist(lambda: other.take_lock(name, leases[1]))
+        asked = [ways[at].ask_verify(name, held.fencing_token) for _ in range(5)]
+        time.sleep(0.3)  # nothing tells when they have left
+        cell.replicas[at].resume()
+        for a in asked:
+            try:
+                assert not a.result(40).current, "a token that is over was confirmed"
+            except Refused as e:  # not sure is an answer, too
+                assert e.code in ("UNAVAILABLE", "DEADLINE_EXCEEDED"), e
+        cell.wait_ready()
+        cells.wait_for("it knows better", lambda: arrives(ways[at], name + b"/0"))
+        assert ways[at].verify(name, now.fencing_token) and not ways[at].verify(name, held.fencing_token)
     body(server)
 
 
@@ -257,52 +361,81 @@ def resign_and_proclaim_are_fenced_by_revision(server):
 @test(own=True, timeout=120)
 def observe_tells_vacancies_and_the_next_leader_comes_with_one_commit(server):
     @both_ways
-    def body(ways, cs, cell, tag):
+    def body(ways, cs, _cell, tag):
         name, leases = tag + b"e", [cs[0].grant(TTL) for _ in range(2)]
-        seen = ways[1].observe(cell.replicas[1], name)
+        seen, as_etcd = ways[1].observe(name), Waiting(lambda: [r.kv.value for _, r in zip(range(2), ways[2].observe(name, vacancy=False))], lambda: None)
         assert next(seen).vacant
         first = ways[0].campaign(name, leases[0], b"one").leader
         assert next(seen).kv.value == b"one"
         behind = ways[2].ask_campaign(name, leases[1], b"two")
         wait_queue(cs[0], name, 2)
         gone = cs[0].delete(key=first.key).header.revision
+        now = ways[0].leader(name)
+        assert (now.kv.lease, now.header.revision) == (leases[1], gone), "the next one did not lead with the commit that deleted the leader's key"
         won = behind.result()
-        reply = next(seen)
-        assert reply.kv.value == b"two" and won.header.revision >= gone
-        assert ways[0].leader(name).kv.key == won.leader.key
+        assert next(seen).kv.value == b"two" and won.leader.key == now.kv.key
         assert [p.lease for p in ways[1].places(name)] == [leases[1]], "an election is listed as a lock is"
         ways[2].resign(won.leader)
         assert next(seen).vacant
         assert refused(ways[0].leader, name).text == "election: no leader"
+        assert as_etcd.result() == [b"one", b"two"], "the stream that etcd has tells who leads and nothing else"
     body(server)
 
 
 @test(own=True, timeout=120)
-def a_late_campaign_of_one_who_resigned_changes_nothing(server):
-    """The campaign was asked for at a replica that stood still; its caller gave up, won elsewhere, and resigned. By gRPC alone: over HTTP/1.1 one who has
-    gone before the request was read looks like one who has closed his sending side to wait for the answer."""
-    with cells.Cell(server, 3) as cell, clients(cell) as cs, all_ways(cell.replicas, (Grpc,)) as ways:
-        name, leases = b"e", [cs[0].grant(TTL) for _ in range(2)]
+def who_stands_for_election_can_be_watched(server):
+    @both_ways
+    def body(ways, cs, _cell, tag):
+        name, leases = tag + b"e", [cs[0].grant(TTL) for _ in range(2)]
+        watching = threading.Event()
+        events = Waiting(lambda: [(e.type, e.kv.key) for _, e in zip(range(4), ways[1].watch(name + b"/", name + b"0", watching.set))], lambda: None)
+        assert watching.wait(10)
+        first = ways[0].campaign(name, leases[0], b"one").leader
+        behind = ways[2].ask_campaign(name, leases[1], b"two")
+        wait_queue(cs[0], name, 2)
+        ways[0].resign(first)
+        second = behind.result().leader
+        cs[0].revoke(leases[1])
+        assert events.result() == [(0, first.key), (0, second.key), (1, first.key), (1, second.key)], "0: put, 1: deleted"
+    body(server)
+
+
+@test(own=True, timeout=120)
+def what_was_asked_late_by_one_who_gave_up_changes_nothing(server):
+    """It was asked for at a replica that stood still; its caller gave up, got it elsewhere, and gave it back."""
+    @both_ways
+    def body(ways, cs, cell, tag):
+        election, lock, leases = tag + b"e", tag + b"l", [insist(lambda: cs[0].grant(TTL)) for _ in range(2)]
         at = next(i for i, r in enumerate(cell.replicas) if r is not cell.leader())
         other = (at + 1) % 3
-        cs[at].get(b"warm")
+        cells.wait_for("its connection is up", lambda: arrives(ways[at], lock + b"/0"))
         cell.replicas[at].pause()
-        late = ways[at].ask_campaign(name, leases[0], b"late", timeout=30)
-        time.sleep(0.2)
-        late.cancel()
-        won = ways[other].campaign(name, leases[0], b"first")
+        late = [ways[at].ask_campaign(election, leases[0], b"late", timeout=30), ways[at].ask_lock(lock, leases[0], timeout=30)]
+        time.sleep(0.2)  # nothing tells when they have left
+        for call in late:
+            call.cancel()
+        won = ways[other].campaign(election, leases[0], b"first")
         ways[other].resign(won.leader)
+        ways[other].unlock(ways[other].lock(lock, leases[0]).key)
         cell.replicas[at].resume()
         cell.wait_ready()
-        cells.wait_for("no candidate is left of it", lambda: not cs[other].queue(name), 10)
-        stays("a candidate that had given up came back", lambda: not cs[other].queue(name), 0.5)
-        assert ways[other].campaign(name, leases[1], b"second", wait_ms=1000).leader.lease == leases[1]
+        cells.wait_for("nothing is left of it", lambda: not cs[other].queue(election) and not cs[other].queue(lock), 10)
+        stays("a call that had been given up came back", lambda: not cs[other].queue(election) and not cs[other].queue(lock), 0.5)
+        assert ways[other].campaign(election, leases[1], b"second", wait_ms=1000).leader.lease == leases[1]
+    body(server)
 
 
 # ---- exactly once ----
 
-def named(session, request):
-    return [("holdfast-session", str(session)), ("holdfast-request", str(request))]
+def eventually(call, *args, **kwargs):
+    """What a request with an ID is told, sent until it is answered."""
+    def told():
+        try:
+            return [call(*args, **kwargs)]
+        except Refused as e:
+            assert e.code in ("UNAVAILABLE", "DEADLINE_EXCEEDED"), e
+            return None
+    return cells.wait_for("an answer", told, 30)[0]
 
 
 @test(own=True, timeout=120)
@@ -320,7 +453,7 @@ def every_call_that_names_its_request_is_carried_out_once(server):
         def revision(reply):
             return reply.header.revision
         for n, first in enumerate((ways[0], ways[3])):
-            name, m = b"%d" % n, [named(session, 10 * n + i) for i in range(1, 9)]
+            name, m = b"%d" % n, [named(session, 20 * n + i) for i in range(1, 13)]
             put = first.put(name + b"k", b"v", metadata=m[0])
             assert again(lambda w: w.put(name + b"k", b"v", metadata=m[0]), revision) == revision(put)
             assert cs[0].get(name + b"k").version == 1
@@ -341,7 +474,81 @@ def every_call_that_names_its_request_is_carried_out_once(server):
             anew = cs[0].election.Campaign(electionpb.CampaignRequest(name=name + b"e", lease=session), timeout=10).leader
             again(lambda w: w.resign(led, metadata=m[6]), revision)
             assert cs[2].get(led.key).create_revision == anew.rev
-            assert refused(first.put, b"x", metadata=named(session + 1, 1)).code == "NOT_FOUND"
+            cs[1].put(name + b"k")
+            gone = first.delete(name + b"k", metadata=m[7])
+            cs[1].put(name + b"k")
+            assert again(lambda w: w.delete(name + b"k", metadata=m[7]), lambda r: (r.header.revision, r.deleted)) == (revision(gone), 1)
+            assert cs[2].get(name + b"k"), "a Delete that was sent again deleted what was written since"
+            made = first.grant(TTL, metadata=m[8])
+            assert again(lambda w: w.grant(TTL, metadata=m[8]), lambda r: r.ID) == made.ID
+            first.revoke(made.ID, metadata=m[9])
+            again(lambda w: w.revoke(made.ID, metadata=m[9]), lambda r: True)
+            first.compact(revision(gone), metadata=m[10])
+            again(lambda w: w.compact(revision(gone), metadata=m[10]), lambda r: True)
+            broken = first.break_hold(key=later.key, metadata=m[11]).broken.fencing_token
+            after = cs[0].take_lock(name + b"l", session)
+            assert again(lambda w: w.break_hold(key=later.key, metadata=m[11]), lambda r: r.broken.fencing_token) == broken == later.fencing_token
+            assert cs[1].get(after.key).create_revision == after.fencing_token, "a break that was sent again broke a later hold"
+
+
+@test(own=True, timeout=120)
+def what_is_asked_too_late_or_of_nobody_is_refused_as_that(server):
+    @both_ways
+    def body(ways, cs, _cell, tag):
+        key, session, other = tag + b"k", cs[0].grant(TTL), cs[0].grant(TTL)
+        no_longer = ("FAILED_PRECONDITION", "holdfast: the result of this request ID is no longer kept")
+
+        def again(way, *request, session=session):
+            e = refused(way.put, key, metadata=named(session, *request))
+            return e.code, e.text
+        for request in range(1, 4):
+            ways[0].put(key, metadata=named(session, request))
+        ways[1].put(key, metadata=named(session, 4, 3))  # 1 and 2 have been answered
+        for way in ways:
+            assert again(way, 1) == again(way, 2) == no_longer
+            way.put(key, metadata=named(session, 3))
+            assert again(way, 5, 6)[0] == "INVALID_ARGUMENT"
+            assert again(way, 1, session=4711) == ("NOT_FOUND", "holdfast: no such session")
+        for request in range(1, 66):  # one more than a session has room for
+            ways[request % 3].put(key, metadata=named(other, request))
+        version = cs[0].get(key).version
+        for way in ways:
+            assert again(way, 1, session=other) == no_longer
+            way.put(key, metadata=named(other, 2))
+        cs[0].revoke(session)
+        assert all(again(way, 4)[0] == "NOT_FOUND" for way in ways), "results outlived their session"
+        assert cs[0].get(key).version == version == 4 + 65
+    body(server)
+
+
+@test(own=True, timeout=180)
+def results_outlive_fail_overs_restarts_and_snapshots(server):
+    with cells.Cell(server, 3, flags=["--snapshot-count=100"]) as cell, clients(cell) as cs, all_ways(cell.replicas) as ways:
+        session = cs[0].grant(600)
+        put, held = ways[0].put(b"k", b"one", metadata=named(session, 1)), ways[3].lock(b"l", session, metadata=named(session, 2))
+        won = ways[1].campaign(b"e", session, metadata=named(session, 3))
+
+        def as_before(*dead):
+            for way in (w for i, w in enumerate(ways) if i % 3 not in dead):
+                cells.wait_for("it is reached", lambda w=way: arrives(w, b"l/0"))
+                assert eventually(way.put, b"k", b"other", metadata=named(session, 1)).header.revision == put.header.revision
+                assert eventually(way.lock, b"l", session, metadata=named(session, 2)).fencing_token == held.fencing_token
+                assert eventually(way.campaign, b"e", session, metadata=named(session, 3)).leader == won.leader
+            assert insist(lambda: cs[next(i for i in range(3) if i not in dead)].get(b"k")).value == b"one"
+        at = cell.replicas.index(cell.leader())
+        cell.replicas[at].kill()
+        as_before(at)
+        for i in range(500):
+            insist(lambda i=i: cs[(at + 1) % 3].put(b"k%d" % (i % 7)))
+        cell.replicas[at].start()  # it gets a snapshot
+        cell.wait_ready()
+        as_before()
+        for r in cell.replicas:
+            r.kill()
+        for r in cell.replicas:
+            r.start()
+        cell.wait_ready()
+        as_before()
 
 
 # ---- faults that others have had ----
@@ -416,16 +623,6 @@ def a_queued_writer_that_is_revoked_lets_no_two_writers_in(server):
     body(server)
 
 
-def arrives(way, key_of_nobody):
-    """A channel that was broken may be waiting to connect again, and refuses meanwhile."""
-    try:
-        way.unlock(key_of_nobody)
-    except Refused as e:
-        assert e.code == "UNAVAILABLE", e
-        return False
-    return True
-
-
 @test(own=True, timeout=120)
 def an_unlock_whose_connection_breaks_is_sent_again_and_frees_the_lock(server):
     """And what an earlier session of the same client held counts for nothing once that session is over."""
@@ -459,10 +656,12 @@ def a_clients_deadline_leaves_no_place_that_is_granted_later(server):
     @both_ways
     def body(ways, cs, _cell, tag):
         name, leases = tag + b"l", [cs[0].grant(TTL) for _ in range(2)]
-        held = ways[0].lock(name, leases[0])
+        held, before = ways[0].lock(name, leases[0]), cs[0].leases()
         for way in ways:
             assert refused(way.lock, name, leases[1], timeout=0.4).code in ("DEADLINE_EXCEEDED", "UNAVAILABLE")
             wait_queue(cs[0], name, 1)
+            assert refused(way.lock, name, 0, timeout=0.4).code in ("DEADLINE_EXCEEDED", "UNAVAILABLE")
+            cells.wait_for("the lease of a call that gave up is gone", lambda: cs[0].leases() == before, 10)
         ways[0].unlock(held.key)
         stays("a call that had given up was granted", lambda: not cs[1].queue(name), 0.3)
     body(server)

@@ -1,5 +1,4 @@
 """Locks by the Lock service: one holder, in order, passed on when its holder goes, and left by who gives up."""
-import random
 import signal
 import subprocess
 import sys
@@ -7,7 +6,7 @@ import threading
 import time
 
 import cells
-from kit import Client, clients, error_of, error_of_future, insist, lockpb, stays, token_of, wait_queue
+from kit import Client, clients, insist, token_of, wait_queue
 from runner import is_full, test
 
 TTL = 60
@@ -88,20 +87,6 @@ def a_lock_with_no_lease_gets_one(server):
 
 
 @test(own=True)
-def a_lock_with_no_lease_that_is_not_granted_leaves_none(server):
-    with cells.Cell(server, 3) as cell, clients(cell) as cs:
-        lease = cs[0].grant(TTL)
-        held = cs[0].take_lock(b"l", lease)
-        for c in cs:
-            assert error_of(c.take_lock, b"l", 0, wait_ms=0)[0] == "FAILED_PRECONDITION"
-            assert error_of(c.take_lock, b"l", 0, wait_ms=300)[0] == "DEADLINE_EXCEEDED"
-            assert cs[0].leases() == {lease}, "a refused call left its lease behind"
-            assert error_of(c.take_lock, b"l", 0, timeout=0.3)[0] == "DEADLINE_EXCEEDED"
-            cells.wait_for("the lease of a call that gave up is gone", lambda: cs[0].leases() == {lease}, 10)
-        assert [kv.key for kv in cs[1].queue(b"l")] == [held.key]
-
-
-@test(own=True)
 def a_waiter_survives_the_leader(server):
     """The waiting call runs at a follower that lives on."""
     with cells.Cell(server, 3) as cell, clients(cell) as cs:
@@ -123,29 +108,6 @@ def a_waiter_survives_the_leader(server):
             assert got.key == before[1].key and token_of(got) == before[1].create_revision
             leader.start()
             cell.wait_ready()
-
-
-@test(own=True)
-def a_waiter_whose_replica_dies_asks_again_and_keeps_its_place(server):
-    with cells.Cell(server, 3) as cell, clients(cell) as cs:
-        first, second, third = (cs[0].grant(TTL) for _ in range(3))
-        held = cs[0].take_lock(b"l", first)
-        lost = cs[2].ask_lock(b"l", second)
-        wait_queue(cs[0], b"l", 2)
-        behind = cs[0].ask_lock(b"l", third)
-        before = wait_queue(cs[0], b"l", 3)
-        cell.replicas[2].kill()
-        code, text = error_of_future(lost)
-        assert code == "UNAVAILABLE", (code, text)
-        again = insist(lambda: cs[1]).ask_lock(b"l", second)
-        cell.leader(20)
-        assert [kv.key for kv in insist(lambda: cs[0].queue(b"l"))] == [kv.key for kv in before]
-        insist(lambda: cs[0].unlock(held.key))
-        got = again.result(30)
-        assert token_of(got) == before[1].create_revision, "it lost its place"
-        assert not behind.done()
-        cs[1].unlock(got.key)
-        assert behind.result(20).key == before[2].key
 
 
 @test(timeout=120)
@@ -207,112 +169,3 @@ def a_waiting_client_that_is_killed_leaves_no_trace_in_the_queue(server):
         wait_queue(cs[0], b"l", 2)
         cs[0].unlock(held.key)
         assert waiting.result(10).key == b"l/%x" % third
-
-
-@test()
-def a_waiting_call_that_is_cancelled_leaves_no_trace_in_the_queue(server):
-    """By the client's cancel, by its deadline, by its connection's end; at each replica."""
-    with cells.Cell(server, 3) as cell, clients(cell) as cs:
-        first, second = cs[0].grant(TTL), cs[0].grant(TTL)
-        held = cs[0].take_lock(b"l", first)
-        for r in cell.replicas:
-            gone = Client(r)
-            waiting = gone.ask_lock(b"l", second)
-            wait_queue(cs[0], b"l", 2)
-            waiting.cancel()
-            wait_queue(cs[0], b"l", 1)
-            assert error_of(gone.take_lock, b"l", second, timeout=0.7)[0] == "DEADLINE_EXCEEDED"
-            wait_queue(cs[0], b"l", 1)
-            waiting = gone.ask_lock(b"l", second)  # a future that nobody holds is cancelled
-            wait_queue(cs[0], b"l", 2)
-            gone.close()
-            wait_queue(cs[0], b"l", 1)
-        cs[0].unlock(held.key)
-        assert cs[1].take_lock(b"l", second).key == b"l/%x" % second, "the lock is not free"
-
-
-@test(own=True)
-def a_call_that_is_cancelled_at_any_moment_leaves_no_trace(server):
-    """Before it is in the log, on its way through it, when it waits, when its turn has come."""
-    with cells.Cell(server, 3) as cell, clients(cell) as cs:
-        first, leases = cs[0].grant(TTL), [cs[0].grant(TTL) for _ in range(6)]
-        held = cs[0].take_lock(b"l", first)
-        for i in range(300 if is_full() else 60):
-            calls = [cs[(i + j) % 3].ask_lock(b"l", lease) for j, lease in enumerate(leases)]
-            for call in calls:
-                time.sleep(random.random() * 0.003)
-                call.cancel()
-        wait_queue(cs[1], b"l", 1)
-        # And while the lock changes hands: who was told that it holds the lock holds it, everybody else is gone.
-        for i in range(100 if is_full() else 20):
-            calls = [cs[(i + j) % 3].ask_lock(b"l", lease) for j, lease in enumerate(leases)]
-            time.sleep(random.random() * 0.005)
-            cs[i % 3].unlock(held.key)
-            time.sleep(random.random() * 0.005)
-            told = []
-            for call in calls:
-                if not call.cancel() or not call.cancelled():
-                    told.append(call.result(5).key)
-            assert len(told) <= 1, f"{told} were all told that they hold the lock"
-            if told:
-                # A call that was answered while it was cancelled leaves its hold, which ends with its lease.
-                assert told[0] in [kv.key for kv in cs[i % 3].queue(b"l")]
-            cells.wait_for("the queue is left", lambda: len(cs[i % 3].queue(b"l")) <= 1, 15)
-            for kv in cs[i % 3].queue(b"l"):
-                cs[i % 3].unlock(kv.key)
-            held = cs[0].take_lock(b"l", first)
-
-
-@test(own=True)
-def a_cancelled_waiter_in_the_middle_does_not_let_the_next_overtake(server):
-    with cells.Cell(server, 3) as cell, clients(cell) as cs:
-        leases = [cs[0].grant(TTL) for _ in range(3)]
-        held = cs[0].take_lock(b"l", leases[0])
-        middle = cs[1].ask_lock(b"l", leases[1])
-        wait_queue(cs[0], b"l", 2)
-        last = cs[2].ask_lock(b"l", leases[2])
-        wait_queue(cs[0], b"l", 3)
-        middle.cancel()
-        wait_queue(cs[0], b"l", 2)
-        stays("the last one got the lock while it is held", lambda: not last.done(), 0.5)
-        cs[1].unlock(held.key)
-        assert last.result(10).key == b"l/%x" % leases[2]
-
-
-@test(own=True)
-def bounds_and_tries(server):
-    with cells.Cell(server, 3) as cell, clients(cell) as cs:
-        first, second = cs[0].grant(TTL), cs[0].grant(TTL)
-        held = cs[0].take_lock(b"l", first)
-        for c in cs:
-            assert error_of(c.take_lock, b"l", second, wait_ms=0) == ("FAILED_PRECONDITION", "holdfast: the lock is held")
-            assert len(c.queue(b"l")) == 1
-            began = time.monotonic()
-            assert error_of(c.take_lock, b"l", second, wait_ms=300) == \
-                ("DEADLINE_EXCEEDED", "holdfast: the lock was not granted in the time given")
-            assert time.monotonic() - began >= 0.3
-            wait_queue(c, b"l", 1)
-        assert error_of(cs[0].take_lock, b"l", second, wait_ms=-1)[0] == "INVALID_ARGUMENT"
-        assert error_of(cs[0].unlock, held.key, fencing_token=held.fencing_token + 1) == \
-            ("FAILED_PRECONDITION", "holdfast: the fencing token is not the holder's")
-        cs[1].unlock(held.key, fencing_token=held.fencing_token)
-        assert cs[2].take_lock(b"l", second, wait_ms=0).fencing_token > held.fencing_token
-
-
-@test(own=True)
-def shared_holders_hold_together_and_keep_an_exclusive_one_out(server):
-    with cells.Cell(server, 3) as cell, clients(cell) as cs:
-        leases = [cs[0].grant(TTL) for _ in range(4)]
-        shared = [cs[i].take_lock(b"l", leases[i], mode=lockpb.SHARED) for i in range(2)]
-        exclusive = cs[2].ask_lock(b"l", leases[2])
-        wait_queue(cs[0], b"l", 3)
-        late = cs[0].ask_lock(b"l", leases[3], mode=lockpb.SHARED)
-        wait_queue(cs[0], b"l", 4)
-        cs[0].unlock(shared[0].key)
-        stays("an exclusive holder beside a shared one, or a late shared one overtook it",
-              lambda: not exclusive.done() and not late.done(), 0.3)
-        cs[0].unlock(shared[1].key)
-        got = exclusive.result(10)
-        stays("a shared holder beside an exclusive one", lambda: not late.done(), 0.3)
-        cs[0].unlock(got.key)
-        assert late.result(10).fencing_token > got.fencing_token

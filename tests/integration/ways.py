@@ -5,7 +5,7 @@ import json
 import threading
 
 import cells
-from kit import Client, clients, electionpb, grpc, lockpb, pb, v1
+from kit import Client, clients, electionpb, grpc, lockpb, pb, rpc_pb2_grpc, v1
 from google.protobuf import json_format
 
 CODES = {c.value[0]: c.name for c in grpc.StatusCode}
@@ -86,6 +86,7 @@ PATHS = {("Lock", "Lock"): ("lock/lock", lockpb.LockResponse), ("Lock", "Unlock"
          ("Locks", "List"): ("holdfast/locks/list", v1.LocksListResponse), ("Locks", "Verify"): ("holdfast/locks/verify", v1.LocksVerifyResponse),
          ("Locks", "BreakHold"): ("holdfast/locks/break", v1.LocksBreakResponse), ("KV", "Put"): ("kv/put", pb.PutResponse),
          ("KV", "Txn"): ("kv/txn", pb.TxnResponse), ("KV", "DeleteRange"): ("kv/deleterange", pb.DeleteRangeResponse),
+         ("KV", "Compact"): ("kv/compaction", pb.CompactionResponse),
          ("Lease", "LeaseGrant"): ("lease/grant", pb.LeaseGrantResponse), ("Lease", "LeaseRevoke"): ("lease/revoke", pb.LeaseRevokeResponse)}
 
 
@@ -107,9 +108,13 @@ class Json:
         body = json_format.MessageToJson(request, preserving_proto_field_name=True)
         headers = {f"Grpc-Metadata-{k}": v for k, v in metadata or ()}
         connection = http.client.HTTPConnection(self.host, self.port, timeout=timeout)
+        stopped = threading.Event()
 
         def ask():
             try:
+                connection.connect()
+                if stopped.is_set():
+                    raise OSError("by us")
                 connection.request("POST", f"/v3/{path}", body, headers)
                 r = connection.getresponse()
                 text = r.read().decode()
@@ -127,9 +132,19 @@ class Json:
             return json_format.Parse(text, reply(), ignore_unknown_fields=True)
 
         def stop():
+            stopped.set()
             with contextlib.suppress(OSError, AttributeError):
                 connection.sock.shutdown(2)
         return Waiting(ask, stop)
+
+
+    def stream(self, path, request, reply):
+        """Yields what comes, for 20 s at most."""
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=20)
+        connection.request("POST", f"/v3/{path}", json_format.MessageToJson(request, preserving_proto_field_name=True))
+        r = connection.getresponse()
+        while line := r.readline():
+            yield json_format.ParseDict(json.loads(line)["result"], reply(), ignore_unknown_fields=True)
 
 
 class Way:
@@ -154,11 +169,32 @@ class Way:
     def verify(self, name, token):
         return self.wire.call(("Locks", "Verify"), v1.LocksVerifyRequest(name=name, fencing_token=token)).current
 
+    def ask_verify(self, name, token, timeout=30):
+        return self.wire.start(("Locks", "Verify"), v1.LocksVerifyRequest(name=name, fencing_token=token), timeout)
+
+    def list(self, **fields):
+        return self.wire.call(("Locks", "List"), v1.LocksListRequest(**fields))
+
     def places(self, prefix):
-        return [p for q in self.wire.call(("Locks", "List"), v1.LocksListRequest(prefix=prefix)).locks for p in q.places]
+        return [p for q in self.list(prefix=prefix).locks for p in q.places]
+
+    def break_hold(self, metadata=None, **fields):
+        return self.wire.call(("Locks", "BreakHold"), v1.LocksBreakRequest(**fields), metadata=metadata)
 
     def put(self, key, value=b"", metadata=None, **fields):
         return self.wire.call(("KV", "Put"), pb.PutRequest(key=key, value=value, **fields), metadata=metadata)
+
+    def delete(self, key, metadata=None):
+        return self.wire.call(("KV", "DeleteRange"), pb.DeleteRangeRequest(key=key), metadata=metadata)
+
+    def compact(self, revision, metadata=None):
+        return self.wire.call(("KV", "Compact"), pb.CompactionRequest(revision=revision), metadata=metadata)
+
+    def grant(self, ttl, metadata=None):
+        return self.wire.call(("Lease", "LeaseGrant"), pb.LeaseGrantRequest(TTL=ttl), metadata=metadata)
+
+    def revoke(self, lease, metadata=None):
+        return self.wire.call(("Lease", "LeaseRevoke"), pb.LeaseRevokeRequest(ID=lease), metadata=metadata)
 
     def txn(self, *puts, metadata=None):
         return self.wire.call(("KV", "Txn"), pb.TxnRequest(success=[pb.RequestOp(request_put=p) for p in puts]), metadata=metadata)
@@ -178,17 +214,30 @@ class Way:
     def leader(self, name):
         return self.wire.call(("Election", "Leader"), electionpb.LeaderRequest(name=name))
 
-    def observe(self, replica, name):
-        """Yields LeaderResponses, vacancies too, for 10 s at most."""
-        request = electionpb.LeaderRequest(name=name, vacancy=True)
+    def observe(self, name, vacancy=True):
+        """Yields LeaderResponses for 20 s at most."""
+        request = electionpb.LeaderRequest(name=name, vacancy=vacancy)
         if self.name == "grpc":
-            yield from self.wire.client.election.Observe(request, timeout=10)
-            return
-        connection = http.client.HTTPConnection(self.wire.host, self.wire.port, timeout=10)
-        connection.request("POST", "/v3/election/observe", json_format.MessageToJson(request, preserving_proto_field_name=True))
-        r = connection.getresponse()
-        while line := r.readline():
-            yield json_format.ParseDict(json.loads(line)["result"], electionpb.LeaderResponse(), ignore_unknown_fields=True)
+            return iter(self.wire.client.election.Observe(request, timeout=20))
+        return self.wire.stream("election/observe", request, electionpb.LeaderResponse)
+
+    def watch(self, key, end, ready):
+        """Yields the events of [key, end), from when ready() is called."""
+        request = pb.WatchRequest(create_request=pb.WatchCreateRequest(key=key, range_end=end))
+        if self.name == "grpc":
+            replies = rpc_pb2_grpc.WatchStub(self.wire.client.channel).Watch(iter([request]), timeout=20)
+        else:
+            replies = self.wire.stream("watch", request, pb.WatchResponse)
+        assert next(replies).created
+        ready()
+        for reply in replies:
+            yield from reply.events
+
+
+def named(session, request, first_unanswered=0):
+    """Metadata of a call that is to be carried out once."""
+    m = [("holdfast-session", str(session)), ("holdfast-request", str(request))]
+    return m + [("holdfast-first-unanswered", str(first_unanswered))] if first_unanswered else m
 
 
 def refused(call, *args, **kwargs):
