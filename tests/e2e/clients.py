@@ -10,6 +10,7 @@ import json
 import os
 import pathlib
 import re
+import select
 import shutil
 import signal
 import subprocess
@@ -42,9 +43,9 @@ class Talk:
         self._at = 0
         self._over = False
         self._changed = threading.Condition()
-        self.process = cells.spawn(self.args, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                                   bufsize=1, errors="replace", **kwargs)
-        threading.Thread(target=self._read, daemon=True).start()
+        self.process = self._spawn(**kwargs)
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
 
     def __enter__(self):
         return self
@@ -53,8 +54,14 @@ class Talk:
         if self.process.poll() is None:
             cells.end(self.process)
 
+    def _spawn(self, **kwargs):
+        return cells.spawn(self.args, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, bufsize=1, errors="replace", **kwargs)
+
+    def _output(self):
+        yield from self.process.stdout
+
     def _read(self):
-        for line in self.process.stdout:
+        for line in self._output():
             with self._changed:
                 self._lines.append(line.rstrip("\n"))
                 self._changed.notify_all()
@@ -114,6 +121,38 @@ class Talk:
 
     def kill(self):
         cells.end(self.process)
+
+
+class Terminal(Talk):
+    """A child in a terminal of its own: what is typed goes to whoever is in its foreground."""
+
+    def _spawn(self, **kwargs):
+        self._left = threading.Event()
+        self._master, slave = os.openpty()
+        try:
+            return cells.spawn(["setsid", "--ctty", *self.args], stdin=slave, stdout=slave, stderr=slave, **kwargs)
+        finally:
+            os.close(slave)
+
+    def _output(self):
+        rest = b""
+        while not self._left.is_set():
+            if not select.select([self._master], [], [], 0.05)[0]:
+                continue
+            try:
+                *whole, rest = (rest + os.read(self._master, 65536)).split(b"\r\n")
+            except OSError:  # nobody is left at the other side
+                return
+            yield from (line.decode(errors="replace") for line in whole)
+
+    def type(self, keys):
+        os.write(self._master, keys.encode())
+
+    def hang_up(self):
+        """The window is closed."""
+        self._left.set()
+        self._reader.join()
+        os.close(self._master)
 
 
 def where(target):

@@ -8,7 +8,7 @@ import sys
 import time
 
 import cells
-from clients import Eye, Talk, insist, where
+from clients import Eye, Talk, Terminal, insist, where
 from runner import test
 
 CTL = pathlib.Path(os.environ.get("HOLDFASTCTL", cells.TOP / "build" / "client-c" / "holdfastctl"))
@@ -574,6 +574,43 @@ def long_queues_come_in_parts(server):
             assert out(c, "locks", "show", "qq").count("\n") == 1
         for a in asked:
             a.cancel()
+
+
+@test(own=True)
+def in_a_terminal(server):
+    with cells.Cell(server, 1) as c, Eye(c) as eye:
+        def terminal(*args):
+            return Terminal([CTL, *args], env=_env(c))
+        with terminal("lock", "l", "--", "cat") as t:  # it reads what is typed
+            t.expect("holding")
+            t.type("hello\n")
+            t.expect("^hello")
+            t.expect("^hello")  # the terminal's echo, then cat's
+            t.type("\x04")
+            t.wait()
+        with terminal("lock", "l", "--", "sh", "-c", "trap 'exit 5' INT; echo ready; while :; do sleep 0.05; done") as t:
+            t.expect("ready")
+            t.type("\x1a")  # nobody holds a lock and stands still
+            t.type("\x03")  # all that is in the foreground gets it
+            t.wait(status=5)
+        with terminal("lock", "l") as holder:
+            holder.expect("holding")
+            with terminal("lock", "l", "--wait", "60s") as waiter:
+                waiter.expect("^waiting for lock 'l'")
+                eye.wait_queue(b"l", 2)
+                waiter.hang_up()
+                waiter.wait(status=128 + signal.SIGHUP)
+                eye.wait_queue(b"l", 1)
+            holder.hang_up()
+            holder.wait(status=None)
+            eye.wait_queue(b"l", 0, timeout=3)
+        with terminal("lock", "l", "--", "sh", "-c", "echo ready $$; sleep 60") as t:
+            command = t.expect("ready ([0-9]+)")[1]
+            t.hang_up()
+            t.wait(status=None)
+            assert not alive(command)
+            eye.wait_queue(b"l", 0, timeout=3)
+        assert eye.leases() == set()
 
 
 # ---- elections -------------------------------------------------------------------------------------------------------------------
