@@ -1,17 +1,18 @@
 """libholdfast with real processes: the story that a lock service exists for, fail-over under many sessions, cached reads under leader kills, and every example."""
-import collections
+import math
 import os
-import pathlib
 import signal
 import sqlite3
 import subprocess
 import tempfile
-import threading
 import time
 
+import cached
 import cells
 import pki
 import postgres
+import relay
+from lines import Lines, built
 from runner import is_full, test
 
 cells.stubs()
@@ -19,63 +20,6 @@ import grpc  # noqa: E402
 from holdfast import v1_pb2 as v1, v1_pb2_grpc  # noqa: E402
 
 FENCE_SQL = cells.TOP / "client-c" / "fence" / "fence.sql"
-
-
-def built(server, path):
-    """Beside the server that is tested, or in another build (with sanitizers, say)."""
-    return pathlib.Path(os.environ.get("HOLDFAST_TEST_CLIENTS") or pathlib.Path(server).resolve().parents[1]) / path
-
-
-class Lines:
-    """A process that prints what happens, a line each."""
-
-    def __init__(self, args):
-        self.process = cells.spawn(args, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
-        self.lines = []
-        self.counts = collections.Counter()
-        self._changed = threading.Condition()
-        threading.Thread(target=self._read, daemon=True).start()
-
-    def _read(self):
-        for line in self.process.stdout:
-            with self._changed:
-                self.lines.append(line.rstrip("\n"))
-                self.counts[line.split()[0]] += 1
-                self._changed.notify_all()
-        with self._changed:
-            self.lines.append(None)
-            self._changed.notify_all()
-
-    def tell(self, what):
-        self.process.stdin.write(what + "\n")
-        self.process.stdin.flush()
-
-    def wait(self, start, timeout=30, since=0):
-        """The first line at or behind `since` that begins so."""
-        deadline = time.monotonic() + timeout
-        with self._changed:
-            while True:
-                for line in self.lines[since:]:
-                    if line is not None and line.startswith(start):
-                        return line
-                assert self.lines[-1:] != [None], f"ended without '{start}': {self.lines[-12:]}"
-                left = deadline - time.monotonic()
-                assert left > 0, f"no '{start}' within {timeout} s: {self.lines[-12:]}"
-                self._changed.wait(left)
-
-    def ask(self, what, start, timeout=30):
-        since = len(self.lines)
-        self.tell(what)
-        return self.wait(start, timeout, since)
-
-    def all(self, start):
-        return [x for x in self.lines if x is not None and x.startswith(start)]
-
-    def end(self):
-        self.process.stdin.close()
-        status = self.process.wait(60)
-        cells.end(self.process)
-        return status
 
 
 def places(replica, name):
@@ -170,40 +114,77 @@ def no_session_is_lost_with_the_leader(server):
             assert p.end() == 0
 
 
-@test(own=True, timeout=200)
+@test(own=True, timeout=300)
 def cached_reads_are_never_stale(server):
-    """Many sessions cache values that are written all the while; leaders are killed, and processes of readers stopped for longer than their TTL."""
-    each, seconds = (250, 60) if is_full() else (40, 14)
+    """Many sessions cache values that are written all the while, one of them all of them. Some of their processes are stopped for longer than their TTL, some
+    are cut off, some are heard but hear nothing; leaders are killed and stopped."""
+    each, keys, turns, ttl = (250, 4, 6, 5) if is_full() else (25, 16, 1, 3)
     with cells.Cell(server, 5) as cell:
-        file = cell.dir / "floor"
-        file.write_bytes(bytes(16 * 8))
-        cacher = built(server, "tests/e2e/cacher/cacher")
-        readers = [Lines([cacher, cell.endpoints, 3, file, each, 2000]) for _ in range(4)]
-        for r in readers:
-            r.wait("open", 60)
-        writer = Lines([cacher, cell.endpoints, 3, file, "write"])
-        writer.wait("open")
-        end = time.monotonic() + seconds
-        turn = 0
-        while time.monotonic() < end:
-            stopped = readers[turn % 4]
-            stopped.process.send_signal(signal.SIGSTOP)
-            time.sleep((0.5, 4.5)[turn % 2])
-            stopped.process.send_signal(signal.SIGCONT)
+        links = [relay.Client(cell.replicas) for _ in range(4)]
+        readers = [cached.Cacher(server, cell, "read", each, 1500, ttl=ttl, keys=keys, endpoints=link.endpoints) for link in links]
+        writer = cached.Cacher(server, cell, "write", 1200, keys=keys)
+        for p in (writer, *readers):
+            p.wait("open", 60)
+
+        def calm():
+            """Until all goes on: so many writes, so many reads from memory."""
+            def so_far():
+                return writer.counted()[0], sum(r.counted()[1] for r in readers)
+            written, hits = so_far()
+            cells.wait_for("writes and reads from memory", lambda: all(now >= least for now, least in zip(so_far(), (written + keys, hits + 500))), 60, step=0.2)
+
+        def harm(stopped, isolated, deaf, seconds):
+            readers[stopped % 4].process.send_signal(signal.SIGSTOP)
+            links[isolated % 4].isolate()
+            links[deaf % 4].deafen()
+            time.sleep(seconds)
+            readers[stopped % 4].process.send_signal(signal.SIGCONT)
+            for link in links:
+                link.heal()
+
+        for turn in range(turns):
+            calm()
+            harm(turn, turn + 1, turn + 2, ttl + 1)
+            calm()
             leader = cell.leader()
-            leader.kill()
-            time.sleep(1)
-            leader.start()
-            cell.wait_ready([leader])
-            turn += 1
-        assert writer.end() == 0
-        acknowledged = int(writer.wait("wrote").split()[1])
-        hits = 0
-        for r in readers:
-            assert r.end() == 0
-            assert not r.all("stale"), r.all("stale")[:3]
-            hits += int(r.wait("counts").split()[2])
-        assert acknowledged > 20 and hits > 1000, f"{acknowledged} writes, {hits} reads from memory: nothing was tried"
+            (leader.pause if turn % 2 else leader.kill)()
+            harm(turn + 2, turn + 3, turn + 1, 2.5)
+            (leader.resume if turn % 2 else leader.start)()
+            cell.wait_ready()
+        calm()
+        acknowledged, failed = writer.finish()
+        counts = [r.finish() for r in readers]
+        for link in links:
+            link.close()
+        reads, writes = cached.load(*(p.history for p in (writer, *readers)))
+        wrong = cached.check(reads, writes)
+        assert not wrong, f"{len(wrong)} reads are wrong: {wrong[:3]}"
+        print(f"{acknowledged} writes, {len(reads)} reads, {sum(r.memory for r in reads)} of them from memory; hits, misses, failed, in jeopardy, expired: {counts}")
+        assert failed == 0 and len(writes) == acknowledged
+        assert any(c[4] for c in counts), "nobody was in jeopardy"
+
+
+READ, WRITE = cached.Read, cached.Write
+HISTORIES = [
+    ("in order", True, [READ(0, 1, 0, 0, 1, False), READ(4, 5, 1, 0, 1, True), READ(9, 10, 2, 0, 1, True)]),
+    ("older than a write", False, [READ(9, 10, 1, 0, 1, True)]),
+    ("of another key", True, [READ(9, 10, 7, 1, 1, True)]),
+    ("either one beside a write", True, [READ(6, 7, 1, 0, 1, True), READ(6, 7, 2, 0, 2, True)]),
+    ("not back again", False, [READ(6, 7, 2, 0, 1, True), READ(7.5, 7.7, 1, 0, 2, True)]),
+    ("of one that was never answered", True, [READ(21, 22, 3, 0, 1, False), READ(21, 22, 2, 0, 1, False)]),
+    ("which stays once it was read", False, [READ(21, 22, 3, 0, 1, False), READ(23, 24, 2, 0, 1, True)]),
+    ("before it was written", False, [READ(4, 5, 2, 0, 1, False)]),
+    ("never written", False, [READ(30, 31, 4, 0, 1, False)]),
+    ("there was something", False, [READ(4, 5, 0, 0, 1, True)]),
+]
+
+
+@test(own=True)
+def what_is_stale_is_found_in_a_history(_):
+    writes = [WRITE(2, 3, 1, 0), WRITE(5.5, 8, 2, 0), WRITE(20, math.inf, 3, 0), WRITE(0, 1, 7, 1)]
+    for name, right, reads in HISTORIES:
+        wrong = cached.check(reads, writes)
+        assert (not wrong) == right, f"{name}: {wrong}"
 
 
 EXAMPLES = {

@@ -1,7 +1,7 @@
-"""relay.py: the network between replicas, in our hands.
+"""relay.py: the network in our hands: between replicas, and between clients and replicas.
 
-Each replica is reached by the others through a relay of its own. A pair of replicas can be cut in both directions or one: what is
-sent then is kept, and arrives late when the cut is healed, as it does after a real one; nothing is closed, so nobody is told.
+Everyone is reached through relays. A pair can be cut in both directions or one: what is sent then is kept, and arrives late when the
+cut is healed, as it does after a real one; nothing is closed, so nobody is told.
 """
 import contextlib
 import os
@@ -37,8 +37,8 @@ def _owner_of(port, replicas):
     return None
 
 
-class Network:
-    """The relays of a cell. Cell(..., relays=True) makes one."""
+class _Links:
+    """Relays, and which pairs of names are cut."""
 
     def __init__(self, replicas):
         self.replicas = replicas
@@ -46,22 +46,6 @@ class Network:
         self._changed = threading.Condition()
         self._closed = False
         self._listeners = []
-        for r in replicas:
-            s = socket.socket()
-            s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            port = cells.free_port()
-            s.bind(("127.0.0.1", port))
-            s.listen(64)
-            r.peer_url = f"http://127.0.0.1:{port}"
-            self._listeners.append(s)
-            threading.Thread(target=self._accept, args=(s, r), daemon=True).start()
-
-    def isolate(self, replica):
-        """Nothing to it, nothing from it."""
-        for other in self.replicas:
-            if other is not replica:
-                self.cut(replica, other)
-                self.cut(other, replica)
 
     def cut(self, sender, receiver):
         with self._changed:
@@ -80,20 +64,30 @@ class Network:
                 s.shutdown(socket.SHUT_RDWR)
             s.close()
 
-    def _accept(self, listener, to):
+    def _relay(self, name_of, to, to_port):
+        """A port whose connections go to that port of the replica `to`; name_of(port they come from): who makes them."""
+        s = socket.socket()
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        port = cells.free_port()
+        s.bind(("127.0.0.1", port))
+        s.listen(64)
+        self._listeners.append(s)
+        threading.Thread(target=self._accept, args=(s, name_of, to, to_port), daemon=True).start()
+        return port
+
+    def _accept(self, listener, name_of, to, to_port):
         while not self._closed:
             try:
                 incoming, address = listener.accept()
             except OSError:
                 return
-            threading.Thread(target=self._connect, args=(incoming, address[1], to), daemon=True).start()
+            threading.Thread(target=self._connect, args=(incoming, name_of, address[1], to, to_port), daemon=True).start()
 
-    def _connect(self, incoming, port, to):
-        sender = _owner_of(port, self.replicas)
-        name = sender.name if sender else None
+    def _connect(self, incoming, name_of, port, to, to_port):
+        name = name_of(port)
         self._pass(name, to.name)
         try:
-            outgoing = socket.create_connection(("127.0.0.1", to.peer_port), timeout=5)
+            outgoing = socket.create_connection(("127.0.0.1", to_port), timeout=5)
         except OSError:
             incoming.close()
             return
@@ -119,3 +113,42 @@ class Network:
         for s in (source, sink):
             with contextlib.suppress(OSError):
                 s.shutdown(socket.SHUT_RDWR)
+
+
+class Network(_Links):
+    """Between the replicas of a cell. Cell(..., relays=True) makes one."""
+
+    def __init__(self, replicas):
+        super().__init__(replicas)
+        for r in replicas:
+            r.peer_url = f"http://127.0.0.1:{self._relay(self._peer, r, r.peer_port)}"
+
+    def _peer(self, port):
+        r = _owner_of(port, self.replicas)
+        return r.name if r else None
+
+    def isolate(self, replica):
+        """Nothing to it, nothing from it."""
+        for other in self.replicas:
+            if other is not replica:
+                self.cut(replica, other)
+                self.cut(other, replica)
+
+
+class Client(_Links):
+    """Between one client, which is given `endpoints`, and the replicas."""
+
+    def __init__(self, replicas, name="client"):
+        super().__init__(replicas)
+        self.name = name
+        self.endpoints = ",".join(f"127.0.0.1:{self._relay(lambda _: name, r, r.client_port)}" for r in replicas)
+
+    def deafen(self):
+        """Nothing reaches the client; what it sends arrives."""
+        for r in self.replicas:
+            self.cut(r, self)
+
+    def isolate(self):
+        self.deafen()
+        for r in self.replicas:
+            self.cut(self, r)

@@ -1,134 +1,320 @@
-/* cacher.c: processes that cache values, and one that writes them in turn, against each other: no read is older than a write that was completed before it began.
+/* cacher.c: a process that caches values, or one that writes them, and the history of what it asked and was told (read by tests/lib/cached.py).
  *
- *   cacher ENDPOINTS TTL_S FILE write            writes rising numbers; notes in FILE the last one that was acknowledged
- *   cacher ENDPOINTS TTL_S FILE SESSIONS RATE    reads RATE times a second in all
+ *   cacher ENDPOINTS TTL_S KEYS HISTORY write PERIOD_MS      writes rising numbers to each key, the next so long after the last was answered
+ *   cacher ENDPOINTS TTL_S KEYS HISTORY read SESSIONS RATE   reads RATE times a second in all, by so many sessions; every second read is of key 0
  *
- * There are several, each of which is written seldom enough to be cached. FILE is mapped by all processes: the number that a read must at least show is loaded from it before the read begins. A read that shows less prints "stale". At the
- * end of its input each prints "counts READS HITS MISSES" or "wrote ACKNOWLEDGED TRIED", and ends. */
-#include <fcntl.h>
+ * A key that a session waits for is passed over, so it goes on to read what it has in memory, as do the others. A session that is over is closed, and another opened
+ * in its place. HISTORY is a file of struct record, "-": none. The clock that its times are of is the machine's: histories of several
+ * processes fit together.
+ *
+ * Prints "open"; for each line of input "counts READS HITS MISSES FAILED JEOPARDY EXPIRED" or "counts WRITTEN FAILED"; at the end of its input the same, and ends. */
 #include <holdfast.h>
+#include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <time.h>
-#include <unistd.h>
 
-#define SESSIONS_MAX 2000
-#define PATHS 16
+enum { SESSIONS_MAX = 2000, KEYS_MAX = 64, CALL_MS = 60000, CLOSE_MS = 2000 };
 
-static _Atomic uint64_t *floor_;
+enum what { READ_MEMORY, READ_CELL, WRITTEN, WRITE_UNKNOWN };
+
+struct record {
+	uint64_t begin_ns, end_ns, value;
+	uint32_t session;
+	uint16_t key;
+	uint8_t what, zero;
+};
+
+struct reading {
+	uint32_t session;
+	uint16_t key;
+	atomic_bool busy; /* under way: only its callback touches the rest */
+	uint64_t begin_ns;
+};
+
+struct reader {
+	struct hf_session *session;
+	atomic_bool opening, expired;
+	struct reading readings[KEYS_MAX];
+};
+
+struct writer {
+	uint16_t key;
+	atomic_bool busy;
+	bool failed;         /* whether its last number was written is not known: no more */
+	uint64_t next, begin_ns, due_ns;
+};
+
+static struct hf_client *client;
+static const char *const prefixes[] = { "/cached", NULL };
+static int ttl_s, keys, sessions, rate;
+static uint64_t period_ns;
+static struct reader readers[SESSIONS_MAX];
+static struct writer writers[KEYS_MAX];
 static atomic_bool over;
-static struct hf_session *sessions[SESSIONS_MAX];
+static atomic_ulong done, failed, jeopardies, expiries, hits, misses, closed; /* hits, misses: of sessions that are closed */
+static unsigned long closing;
+static pthread_mutex_t sessions_mu = PTHREAD_MUTEX_INITIALIZER; /* readers[].session is exchanged */
+static _Thread_local bool calling; /* a callback that runs meanwhile is told what is in memory */
+static pthread_mutex_t history_mu = PTHREAD_MUTEX_INITIALIZER;
+static FILE *history;
 
-static void nap_us(long us)
+static uint64_t now_ns(void)
 {
-	struct timespec t = { us / 1000000, us % 1000000 * 1000 };
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+static void nap_ms(int ms)
+{
+	struct timespec t = { 0, ms * 1000000L };
 	nanosleep(&t, NULL);
+}
+
+static void note(const struct record *r)
+{
+	if (!history)
+		return;
+	pthread_mutex_lock(&history_mu);
+	fwrite(r, sizeof(*r), 1, history);
+	pthread_mutex_unlock(&history_mu);
+}
+
+static const char *path_of(uint16_t key, char path[24])
+{
+	snprintf(path, 24, "/cached/%u", key);
+	return path;
+}
+
+/* ---- writing ---- */
+
+static void on_written(void *arg, const struct hf_result *result)
+{
+	struct writer *w = arg;
+	struct record r = { w->begin_ns, now_ns(), w->next, 0, w->key, WRITTEN, 0 };
+	if (result->code == HF_OK) {
+		atomic_fetch_add(&done, 1);
+	} else {
+		r.end_ns = UINT64_MAX;
+		r.what = WRITE_UNKNOWN;
+		w->failed = true;
+		atomic_fetch_add(&failed, 1);
+	}
+	note(&r);
+	w->due_ns = now_ns() + period_ns;
+	atomic_store(&w->busy, false);
+}
+
+static void write_one(struct writer *w)
+{
+	char path[24], text[24];
+	int len = snprintf(text, sizeof(text), "%" PRIu64, ++w->next);
+	w->begin_ns = now_ns();
+	atomic_store(&w->busy, true);
+	if (hf_set_async(readers[0].session, path_of(w->key, path), (struct hf_slice){ text, (size_t)len }, HF_ANY_VERSION, CALL_MS, on_written, w))
+		abort();
 }
 
 static void *write_on(void *arg)
 {
-	uint64_t n = 0, acknowledged = 0;
-	(void)arg;
-	while (!atomic_load(&over)) {
-		char text[24], path[24];
-		int len = snprintf(text, sizeof(text), "%llu", (unsigned long long)++n);
-		snprintf(path, sizeof(path), "/cached/%llu", (unsigned long long)(n % PATHS));
-		if (hf_set(sessions[0], path, (struct hf_slice){ text, (size_t)len }, HF_ANY_VERSION, 20000, NULL) == HF_OK) {
-			acknowledged++;
-			atomic_store(&floor_[n % PATHS], n);
-		}
-		nap_us(90000);
+	for (int i = 0; i < keys; i++) {
+		writers[i].key = (uint16_t)i;
+		writers[i].due_ns = now_ns() + period_ns / (uint64_t)keys * (uint64_t)i; /* one after the other */
 	}
-	printf("wrote %llu %llu\n", (unsigned long long)acknowledged, (unsigned long long)n);
-	return NULL;
+	while (!atomic_load(&over)) {
+		for (int i = 0; i < keys; i++) {
+			struct writer *w = &writers[i];
+			if (!atomic_load(&w->busy) && !w->failed && now_ns() >= w->due_ns)
+				write_one(w);
+		}
+		nap_ms(1);
+	}
+	for (int i = 0; i < keys; i++) {
+		while (atomic_load(&writers[i].busy))
+			nap_ms(1);
+	}
+	return arg;
 }
 
-static void read_once(int i, uint64_t *reads)
+/* ---- reading ---- */
+
+static void on_state(void *arg, struct hf_session *s, enum hf_state state, enum hf_reason reason)
 {
-	static unsigned turn;
-	unsigned k = turn++ / 7 % PATHS;
-	uint64_t least = atomic_load(&floor_[k]), shown = 0;
-	struct hf_value *v;
-	enum hf_code c;
-	char path[24];
-	snprintf(path, sizeof(path), "/cached/%u", k);
-	c = hf_get(sessions[i], path, 20000, &v);
-	if (c == HF_OK) {
-		char text[24];
-		snprintf(text, sizeof(text), "%.*s", (int)v->node.value.len, (const char *)v->node.value.ptr);
-		shown = strtoull(text, NULL, 10);
-		if (shown < least)
-			printf("stale %llu, %llu was acknowledged; cached: %d, session %d\n", (unsigned long long)shown, (unsigned long long)least, v->cached, i);
-		hf_value_free(v);
-	} else if (c == HF_NOT_FOUND) {
-		if (least)
-			printf("stale: nothing there, %llu was acknowledged\n", (unsigned long long)least);
+	struct reader *r = arg;
+	(void)s, (void)reason;
+	if (state == HF_JEOPARDY)
+		atomic_fetch_add(&jeopardies, 1);
+	if (state == HF_EXPIRED) {
+		atomic_fetch_add(&expiries, 1);
+		atomic_store(&r->expired, true);
+	}
+}
+
+static void on_open(void *arg, const struct hf_result *result)
+{
+	struct reader *r = arg;
+	(void)result; /* one that could not be opened has expired */
+	atomic_store(&r->opening, false);
+}
+
+static void open_one(struct reader *r)
+{
+	struct hf_session_options o = { .ttl_s = ttl_s, .cache_prefixes = rate ? prefixes : NULL, .on_state = on_state, .arg = r };
+	atomic_store(&r->opening, true);
+	atomic_store(&r->expired, false);
+	if (hf_session_open_async(client, &o, CALL_MS, on_open, r, &r->session))
+		abort();
+}
+
+static void on_closed(void *arg, const struct hf_result *result)
+{
+	(void)arg, (void)result;
+	atomic_fetch_add(&closed, 1);
+}
+
+static void close_one(struct reader *r)
+{
+	struct hf_cache_stats s;
+	hf_cache_stats(r->session, &s);
+	atomic_fetch_add(&hits, s.hits);
+	atomic_fetch_add(&misses, s.misses);
+	closing++;
+	hf_session_close_async(r->session, CLOSE_MS, on_closed, NULL);
+}
+
+static void on_read(void *arg, const struct hf_result *result)
+{
+	struct reading *g = arg;
+	struct record record = { g->begin_ns, now_ns(), 0, g->session, g->key, calling ? READ_MEMORY : READ_CELL, 0 };
+	if (result->code == HF_OK || result->code == HF_NOT_FOUND) {
+		if (result->code == HF_OK) {
+			char text[24];
+			snprintf(text, sizeof(text), "%.*s", (int)result->nodes[0].value.len, (const char *)result->nodes[0].value.ptr);
+			record.value = strtoull(text, NULL, 10);
+		}
+		note(&record);
+		atomic_fetch_add(&done, 1);
 	} else {
+		atomic_fetch_add(&failed, 1);
+	}
+	atomic_store(&g->busy, false);
+}
+
+static void read_one(struct reader *r, struct reading *g)
+{
+	char path[24];
+	if (atomic_load(&r->opening))
+		return;
+	if (atomic_load(&r->expired)) {
+		pthread_mutex_lock(&sessions_mu);
+		close_one(r);
+		open_one(r);
+		pthread_mutex_unlock(&sessions_mu);
 		return;
 	}
-	++*reads;
+	if (atomic_load(&g->busy))
+		return;
+	atomic_store(&g->busy, true);
+	path_of(g->key, path);
+	g->begin_ns = now_ns();
+	calling = true;
+	if (hf_get_async(r->session, path, CALL_MS, on_read, g))
+		abort();
+	calling = false;
+}
+
+static void *read_on(void *arg)
+{
+	uint64_t begin = now_ns(), asked = 0;
+	while (!atomic_load(&over)) {
+		uint64_t due = (now_ns() - begin) / 1000 * (uint64_t)rate / 1000000;
+		if (due > asked + (uint64_t)rate / 10)
+			asked = due - (uint64_t)rate / 10; /* it was stopped: what it has not read is not read now */
+		for (; asked < due; asked++) {
+			struct reader *r = &readers[asked % (uint64_t)sessions];
+			uint64_t round = asked / (uint64_t)sessions;
+			read_one(r, &r->readings[round % 2 == 0 ? 0 : round / 2 % (uint64_t)keys]);
+		}
+		nap_ms(1);
+	}
+	return arg;
+}
+
+/* ---- the process ---- */
+
+static void say_counts(void)
+{
+	unsigned long h, m;
+	pthread_mutex_lock(&sessions_mu);
+	h = atomic_load(&hits);
+	m = atomic_load(&misses);
+	if (!rate) {
+		printf("counts %lu %lu\n", atomic_load(&done), atomic_load(&failed));
+	} else {
+		for (int i = 0; i < sessions && !atomic_load(&over); i++) {
+			struct hf_cache_stats s;
+			hf_cache_stats(readers[i].session, &s);
+			h += s.hits;
+			m += s.misses;
+		}
+		printf("counts %lu %lu %lu %lu %lu %lu\n", atomic_load(&done), h, m, atomic_load(&failed), atomic_load(&jeopardies), atomic_load(&expiries));
+	}
+	pthread_mutex_unlock(&sessions_mu);
+	fflush(stdout);
+}
+
+static void end_all(void)
+{
+	for (int i = 0; i < sessions; i++)
+		close_one(&readers[i]);
+	while (atomic_load(&closed) < closing)
+		nap_ms(1);
+	hf_client_free(client);
+	if (history)
+		fclose(history);
+	say_counts();
 }
 
 int main(int argc, char **argv)
 {
-	static const char *const prefixes[] = { "/cached", NULL };
 	struct hf_client_options options = { 0 };
-	struct hf_client *client;
-	uint64_t reads = 0, hits = 0, misses = 0;
-	int writer, len, rate;
 	pthread_t thread;
-	int fd;
-	if (argc < 5)
+	bool writes;
+	char line[16];
+	if (argc < 7)
 		return 2;
 	options.endpoints = argv[1];
-	fd = open(argv[3], O_RDWR);
-	if (fd < 0 || hf_client_new(&options, &client))
+	ttl_s = atoi(argv[2]);
+	keys = atoi(argv[3]);
+	writes = strcmp(argv[5], "write") == 0;
+	sessions = writes ? 1 : atoi(argv[6]);
+	rate = writes || argc < 8 ? 0 : atoi(argv[7]);
+	period_ns = writes ? strtoull(argv[6], NULL, 10) * 1000000 : 0;
+	if (keys < 1 || keys > KEYS_MAX || sessions < 1 || sessions > SESSIONS_MAX || (!writes && rate < 1) || hf_client_new(&options, &client))
 		return 2;
-	floor_ = mmap(NULL, PATHS * sizeof(*floor_), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	writer = !strcmp(argv[4], "write");
-	len = writer ? 1 : atoi(argv[4]);
-	rate = argc > 5 ? atoi(argv[5]) : 1000;
-	if (floor_ == MAP_FAILED || len < 1 || len > SESSIONS_MAX || rate < 1)
+	if (strcmp(argv[4], "-") != 0 && !(history = fopen(argv[4], "wb")))
 		return 2;
-	for (int i = 0; i < len; i++) {
-		struct hf_session_options o = { .ttl_s = atoi(argv[2]), .cache_prefixes = writer ? NULL : prefixes };
-		if (hf_session_open(client, &o, 30000, &sessions[i]))
-			return 2;
+	for (int i = 0; i < sessions; i++) {
+		for (int k = 0; k < keys; k++)
+			readers[i].readings[k] = (struct reading){ .session = (uint32_t)i, .key = (uint16_t)k };
+		open_one(&readers[i]);
 	}
-	printf("open %d\n", len);
+	for (int i = 0; i < sessions; i++) {
+		while (atomic_load(&readers[i].opening))
+			nap_ms(1);
+	}
+	puts("open");
 	fflush(stdout);
-	if (writer) {
-		pthread_create(&thread, NULL, write_on, NULL);
-		while (getchar() != EOF)
-			;
-		atomic_store(&over, true);
-		pthread_join(thread, NULL);
-	} else {
-		fcntl(0, F_SETFL, fcntl(0, F_GETFL) | O_NONBLOCK);
-		for (int i = 0;; i = (i + 1) % len) {
-			char c;
-			read_once(i, &reads);
-			if (i % 16 == 0) {
-				if (read(0, &c, 1) == 0)
-					break;
-				nap_us(16000000 / rate);
-			}
-		}
-	}
-	for (int i = 0; i < len; i++) {
-		struct hf_cache_stats s;
-		hf_cache_stats(sessions[i], &s);
-		hits += s.hits;
-		misses += s.misses;
-		hf_session_close(sessions[i], 2000);
-	}
-	if (!writer)
-		printf("counts %llu %llu %llu\n", (unsigned long long)reads, (unsigned long long)hits, (unsigned long long)misses);
-	hf_client_free(client);
+	pthread_create(&thread, NULL, writes ? write_on : read_on, NULL);
+	while (fgets(line, sizeof(line), stdin))
+		say_counts();
+	atomic_store(&over, true);
+	pthread_join(thread, NULL);
+	end_all();
 	return 0;
 }
