@@ -8,12 +8,16 @@
  * A call that gives a hold (a lock, a lead) has no grace, and does not even begin when its client has left before it was read: after this process stood still,
  * say, when that client has long asked elsewhere and may have given back what it got. Nobody may hold who may not know that he does.
  *
- * h2o knows one time limit, between requests. A tick sees to the others: that a request arrives whole in its time, and that unfinished ones
- * together stay within bounds. To end a connection that h2o reads from, its socket is shut down, and h2o reads the end. */
+ * h2o knows one time limit, between requests. A tick sees to the others: that a request arrives whole in its time, that unfinished ones
+ * together stay within bounds, and that whoever is sent the end of a reply takes it: a large one is kept in memory, and counts against all others', until it is
+ * written. What the kernel holds for a client moves when the client reads, however slowly; a client that stands still for long is let go. A stream that is
+ * still open may stand still: it costs little, and goes on from where it was. To end a connection that h2o reads from, its socket is shut down, and h2o reads the end. */
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
+#include <linux/sockios.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -170,9 +174,36 @@ static void tick_waiting(struct connection *c)
 	}
 }
 
+/* Whether the client stands still in front of the last of its reply. */
+static bool is_stuck(struct connection *c)
+{
+	uint64_t now = c->gateway->now_ms, bound = c->gateway->config.write_timeout_ms;
+	int untaken = 0;
+	if (!bound || !c->exchange->ending || ioctl(c->fd, SIOCOUTQ, &untaken) < 0) {
+		c->taken_ms = 0;
+		return false;
+	}
+	if (!c->taken_ms || untaken == 0 || untaken != c->untaken) {
+		c->taken_ms = now;
+		c->untaken = untaken;
+	}
+	return now - c->taken_ms >= bound;
+}
+
+/* h2o finds the socket shut as it writes on. Nobody will read what is on its way: it is dropped, too. */
+static void let_go(struct connection *c)
+{
+	struct linger at_once = { .l_onoff = 1 };
+	c->taken_ms = 0;
+	atomic_fetch_add(&c->gateway->stuck_connections, 1);
+	setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+	shutdown(c->fd, SHUT_RDWR);
+}
+
 static void tick_reading(struct connection *c)
 {
 	struct gateway *g = c->gateway;
+	c->taken_ms = 0;
 	if (c->sock->input->size == 0) {
 		c->reading_since_ms = 0;
 		return;
@@ -193,10 +224,12 @@ void connections_tick(struct gateway *g)
 	g->input_bytes = sum;
 	LIST_FOR_EACH_SAFE(it, tmp, &g->connections) {
 		struct connection *c = CONTAINER_OF(it, struct connection, link);
-		if (c->exchange)
-			tick_waiting(c);
-		else
+		if (!c->exchange)
 			tick_reading(c);
+		else if (is_stuck(c))
+			let_go(c);
+		else
+			tick_waiting(c);
 	}
 }
 

@@ -14,6 +14,7 @@ struct gateway_config {
 	uint32_t max_header_bytes;
 	uint64_t request_timeout_ms;  /* header and body must have arrived by then */
 	uint64_t idle_timeout_ms;     /* of a kept-alive connection */
+	uint64_t write_timeout_ms;    /* a client that takes nothing of the end of its reply for so long is let go; 0: never */
 	const char *server_version;   /* /version: etcdserver */
 	uint64_t member_id, quota_bytes; /* for metrics */
 	bool extensive;               /* metrics of how long calls take, too: service_limits.time_calls */

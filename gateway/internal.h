@@ -52,6 +52,8 @@ struct connection {
 	struct exchange *exchange; /* NULL: none is under way */
 	uint64_t reading_since_ms; /* 0: no part of a request is here */
 	uint64_t hung_up_ms;       /* 0: the client still sends, or may */
+	uint64_t taken_ms;         /* when the client was last seen to take something of what is the last of its reply; 0: not looked at yet */
+	int untaken;               /* bytes that the kernel held for it then */
 	bool waiting;              /* h2o watches the socket for us, and reads nothing */
 	bool refused;              /* shut down by us; h2o is about to notice */
 	bool pages_only;           /* no method is served */
@@ -123,7 +125,7 @@ struct gateway {
 
 	atomic_uint wakers; /* threads that are about to wake the loop */
 	atomic_uint connections_len; /* any thread: adopted and not yet closed */
-	atomic_uint_fast64_t refused_connections;
+	atomic_uint_fast64_t refused_connections, stuck_connections;
 
 	pthread_mutex_t mu;
 	/* guarded by mu */

@@ -173,6 +173,8 @@ static void write_gateway(struct buf *out, struct gateway *g)
 	metric_gauge(out, "holdfast_gateway_connections", "HTTP/1.1 connections open.", atomic_load(&g->connections_len));
 	metric_counter(out, "holdfast_gateway_connections_refused_total", "Connections refused because there were too many.",
 		atomic_load(&g->refused_connections));
+	metric_counter(out, "holdfast_gateway_stuck_connections_total", "Connections that were closed because the client did not take its reply.",
+		atomic_load(&g->stuck_connections));
 	metric_gauge(out, "holdfast_gateway_calls", "Calls and streams open.", list_len(&g->calls));
 	metric_gauge(out, "holdfast_gateway_request_bytes", "Bytes of requests in memory.", g->input_bytes);
 	write_requests(out, g);

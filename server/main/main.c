@@ -310,6 +310,7 @@ static enum err start_fronts(struct server *s, struct errmsg *em)
 		.max_header_bytes = 64 * 1024,
 		.request_timeout_ms = 10000,
 		.idle_timeout_ms = 120000,
+		.write_timeout_ms = 30000,
 		.server_version = o->etcd_version,
 		.member_id = s->names.self,
 		.quota_bytes = o->quota_backend_bytes,

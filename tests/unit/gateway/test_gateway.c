@@ -1,5 +1,6 @@
 /* test_gateway.c: HTTP in, HTTP out, and every way in which a client can be slow, rude or gone. */
 #include <check.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -273,6 +274,56 @@ START_TEST(gateway__large_replies)
 	client_post(&c, "/v3/kv/put", "{\"key\":\"Zm9v\"}");
 	expect(&c, 200, "{}");
 	client_close(&c);
+}
+END_TEST
+
+/* Reads at most that much, or finds the end. */
+static size_t read_some(struct client *c, uint8_t *buf, size_t len)
+{
+	size_t got = 0;
+	while (got < len) {
+		ssize_t n = recv(c->fd, buf, len - got, 0);
+		if (n <= 0)
+			break;
+		got += (size_t)n;
+	}
+	return got;
+}
+
+START_TEST(gateway__who_does_not_read_his_reply_is_let_go_and_who_is_slow_is_not)
+{
+	static uint8_t buf[160 * 1024];
+	struct client stuck, slow, watcher;
+	struct pollfd end;
+	size_t got, total = 0;
+	setup_end(&world);
+	setup_start_with(&world, (struct gateway_config){ .max_request_bytes = 64 * 1024, .max_connections = 8, .max_header_bytes = 4096,
+							  .request_timeout_ms = 400, .idle_timeout_ms = 1000, .write_timeout_ms = 1000 });
+	client_open(&stuck, &world);
+	client_open(&slow, &world);
+	client_open(&watcher, &world);
+	client_post(&watcher, "/v3/watch", "{\"create_request\":{\"key\":\"Zmxvb2Q=\"}}"); /* without end, and nobody reads */
+	client_post(&stuck, "/v3/kv/range", "{\"key\":\"Zm9v\",\"limit\":3000000}");
+	client_post(&slow, "/v3/kv/range", "{\"key\":\"Zm9v\",\"limit\":3000000}");
+	do {
+		pause_ms(60);
+		got = read_some(&slow, buf, sizeof(buf));
+		total += got;
+	} while (got == sizeof(buf) && total < 4000000);
+	ck_assert_uint_ge(total, 4000000);
+	end = (struct pollfd){ .fd = stuck.fd };
+	ck_assert_int_eq(poll(&end, 1, 10000), 1);
+	ck_assert(end.revents & POLLHUP);
+	for (total = 0; (got = read_some(&stuck, buf, sizeof(buf))); total += got)
+		;
+	ck_assert_uint_lt(total, 4000000);
+	end = (struct pollfd){ .fd = watcher.fd };
+	ck_assert_int_eq(poll(&end, 1, 0), 0);
+	FIGURE_REACHES(streams, 1, 3000);
+	client_close(&watcher);
+	FIGURE_REACHES(streams, 0, 5000);
+	client_close(&stuck);
+	client_close(&slow);
 }
 END_TEST
 
@@ -609,6 +660,7 @@ static void add_tests(TCase *tc)
 	tcase_add_test(tc, gateway__errors_of_the_node);
 	tcase_add_test(tc, gateway__metadata_reaches_the_node);
 	tcase_add_test(tc, gateway__large_replies);
+	tcase_add_test(tc, gateway__who_does_not_read_his_reply_is_let_go_and_who_is_slow_is_not);
 	tcase_add_test(tc, gateway__keep_alive_answers_each_and_ends);
 	tcase_add_test(tc, gateway__many_messages_in_one_body);
 	tcase_add_test(tc, gateway__a_watch_stays_until_the_client_leaves);
