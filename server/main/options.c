@@ -1,15 +1,14 @@
 /* options.c: one table of flags; everything else follows from it, --help too. Who else has flags to say adds a row.
  *
+ * How values are read is in options_values.c, for flags with a form of their own in options_own.c and options_members.c, for TLS's in options_tls.c.
  * Flags come from three places (the command line here, options_env.c, options_yaml.c), all through options_set(). */
 #include "options.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
-#include "net/url.h"
 #include "options_internal.h"
 #include "version.h"
 
@@ -27,21 +26,6 @@ struct flag {
 	bool (*set)(struct options *o, const char *value, struct errmsg *em); /* FLAG_OWN */
 };
 
-static bool set_cluster(struct options *o, const char *value, struct errmsg *em);
-static bool set_state(struct options *o, const char *value, struct errmsg *em);
-static bool set_level(struct options *o, const char *value, struct errmsg *em);
-static bool set_compaction_mode(struct options *o, const char *value, struct errmsg *em);
-static bool set_retention(struct options *o, const char *value, struct errmsg *em);
-static bool set_logger(struct options *o, const char *value, struct errmsg *em);
-static bool set_outputs(struct options *o, const char *value, struct errmsg *em);
-static bool set_origins(struct options *o, const char *value, struct errmsg *em);
-static bool set_metrics(struct options *o, const char *value, struct errmsg *em);
-static bool set_hosts(struct options *o, const char *value, struct errmsg *em);
-static bool set_version(struct options *o, const char *value, struct errmsg *em);
-static bool set_lock_prefixes(struct options *o, const char *value, struct errmsg *em);
-static bool set_tls_min(struct options *o, const char *value, struct errmsg *em);
-static bool set_tls_max(struct options *o, const char *value, struct errmsg *em);
-
 #define AT(field) offsetof(struct options, field)
 static const struct flag flags[] = {
 	{ "name", FLAG_TEXT, AT(name), 0, 0, "default", "name of this member", NULL },
@@ -50,8 +34,8 @@ static const struct flag flags[] = {
 	{ "advertise-client-urls", FLAG_URLS, AT(advertise_client), 0, 0, NULL, "client URLs told to others (default: where clients are served)", NULL },
 	{ "listen-peer-urls", FLAG_URLS, AT(listen_peer), 0, 0, "http://127.0.0.1:2380", "where other members are served", NULL },
 	{ "initial-advertise-peer-urls", FLAG_URLS, AT(initial_advertise_peer), 0, 0, NULL, "this member's peer URLs (default: --listen-peer-urls)", NULL },
-	{ "initial-cluster", FLAG_OWN, 0, 0, 0, NULL, "NAME=PEER-URL,... of all members of a new cell (default: this one alone)", set_cluster },
-	{ "initial-cluster-state", FLAG_OWN, 0, 0, 0, "new", "'new' or 'existing'", set_state },
+	{ "initial-cluster", FLAG_OWN, 0, 0, 0, NULL, "NAME=PEER-URL,... of all members of a new cell (default: this one alone)", own_cluster },
+	{ "initial-cluster-state", FLAG_OWN, 0, 0, 0, "new", "'new' or 'existing'", own_state },
 	{ "initial-cluster-token", FLAG_TEXT, AT(initial_cluster_token), 0, 0, "etcd-cluster", "sets cells with equal addresses apart", NULL },
 	{ "heartbeat-interval", FLAG_MS, AT(heartbeat_interval_ms), 5, 10000, "100", "ms between a leader's heartbeats", NULL },
 	{ "election-timeout", FLAG_MS, AT(election_timeout_ms), 50, 50000, "1000", "ms of silence after which a leader is replaced", NULL },
@@ -63,26 +47,26 @@ static const struct flag flags[] = {
 	{ "corrupt-check-time", FLAG_DURATION, AT(corrupt_check_ms), 0, 86400000, "5m", "between two comparisons of the replicas' states (0: never)", NULL },
 	{ "experimental-corrupt-check-time", FLAG_DURATION, AT(corrupt_check_ms), 0, 86400000, NULL, "the same", NULL },
 	{ "experimental-initial-corrupt-check", FLAG_BOOL, AT(initial_corrupt_check), 0, 0, "true", "compare them too when a replica starts and when a leader begins", NULL },
-	{ "auto-compaction-mode", FLAG_OWN, 0, 0, 0, "periodic", "'periodic' or 'revision'", set_compaction_mode },
-	{ "auto-compaction-retention", FLAG_OWN, 0, 0, 0, NULL, "history kept: a duration (or hours), or a number of revisions; 0: all of it (default 5m, all of it by revisions)", set_retention },
+	{ "auto-compaction-mode", FLAG_OWN, 0, 0, 0, "periodic", "'periodic' or 'revision'", own_compaction_mode },
+	{ "auto-compaction-retention", FLAG_OWN, 0, 0, 0, NULL, "history kept: a duration (or hours), or a number of revisions; 0: all of it (default 5m, all of it by revisions)", own_retention },
 	{ "max-concurrent-streams", FLAG_NUMBER, AT(max_concurrent_streams), 1, UINT32_MAX, "4294967295", "streams one connection may have open", NULL },
 	{ "grpc-keepalive-min-time", FLAG_DURATION, AT(grpc_keepalive_min_time_ms), 0, 86400000, "5s", "shortest time between a client's pings", NULL },
 	{ "grpc-keepalive-interval", FLAG_DURATION, AT(grpc_keepalive_interval_ms), 0, 86400000, "2h", "time after which a quiet client is pinged (0: never)", NULL },
 	{ "grpc-keepalive-timeout", FLAG_DURATION, AT(grpc_keepalive_timeout_ms), 0, 86400000, "20s", "time for its answer", NULL },
-	{ "lock-metrics-prefix", FLAG_OWN, 0, 0, 0, NULL, "beginnings of locks' names whose metrics are kept apart, with commas between them (default: the first segments)", set_lock_prefixes },
+	{ "lock-metrics-prefix", FLAG_OWN, 0, 0, 0, NULL, "beginnings of locks' names whose metrics are kept apart, with commas between them (default: the first segments)", own_lock_prefixes },
 	{ "max-value-bytes", FLAG_NUMBER, AT(max_value_bytes), 0, 64U << 20, "0", "bytes of one value, at the most (0: as much as a request may have)", NULL },
 	{ "snapshot-catchup-entries", FLAG_NUMBER, AT(snapshot_catchup_entries), 1, UINT64_MAX, "10000", "log entries kept behind a snapshot for slow followers", NULL },
 	{ "experimental-snapshot-catchup-entries", FLAG_NUMBER, AT(snapshot_catchup_entries), 1, UINT64_MAX, NULL, "the same", NULL },
 	{ "watch-progress-notify-interval", FLAG_DURATION, AT(watch_progress_ms), 100, 86400000, "10m", "between progress notices to idle watchers", NULL },
 	{ "experimental-watch-progress-notify-interval", FLAG_DURATION, AT(watch_progress_ms), 100, 86400000, NULL, "the same", NULL },
-	{ "metrics", FLAG_OWN, 0, 0, 0, "basic", "'basic', or 'extensive': how long calls take, too", set_metrics },
+	{ "metrics", FLAG_OWN, 0, 0, 0, "basic", "'basic', or 'extensive': how long calls take, too", own_metrics },
 	{ "warning-apply-duration", FLAG_DURATION, AT(warning_apply_ms), 0, 86400000, "100ms", "a turn of the core that takes longer is counted and logged (0: never)", NULL },
 	{ "experimental-warning-apply-duration", FLAG_DURATION, AT(warning_apply_ms), 0, 86400000, NULL, "the same", NULL },
 	{ "listen-metrics-urls", FLAG_URLS, AT(listen_metrics), 0, 0, NULL, "where health and metrics alone are served, beside the client URLs", NULL },
 	{ "listen-client-http-urls", FLAG_URLS, AT(listen_client_http), 0, 0, NULL, "where HTTP alone is served; then the client URLs serve gRPC alone", NULL },
 	{ "enable-grpc-gateway", FLAG_BOOL, AT(enable_grpc_gateway), 0, 0, "true", "serve the API as JSON too", NULL },
-	{ "cors", FLAG_OWN, 0, 0, 0, "*", "origins of web pages that may call, with commas between them", set_origins },
-	{ "host-whitelist", FLAG_OWN, 0, 0, 0, "*", "names that plain HTTP requests may call this replica", set_hosts },
+	{ "cors", FLAG_OWN, 0, 0, 0, "*", "origins of web pages that may call, with commas between them", own_origins },
+	{ "host-whitelist", FLAG_OWN, 0, 0, 0, "*", "names that plain HTTP requests may call this replica", own_hosts },
 	{ "cert-file", FLAG_PATH, AT(client_tls.cert_file), 0, 0, NULL, "certificate for https:// client URLs (PEM, with its chain)", NULL },
 	{ "key-file", FLAG_PATH, AT(client_tls.key_file), 0, 0, NULL, "its key", NULL },
 	{ "client-cert-auth", FLAG_BOOL, AT(client_tls.cert_auth), 0, 0, NULL, "clients must have a certificate of --trusted-ca-file's", NULL },
@@ -99,364 +83,22 @@ static const struct flag flags[] = {
 	{ "peer-cert-allowed-cn", FLAG_PATH, AT(peer_tls.allowed_cn), 0, 0, NULL, "common names of which peers' certificates must have one", NULL },
 	{ "peer-cert-allowed-hostname", FLAG_PATH, AT(peer_tls.allowed_hostname), 0, 0, NULL, "host names of which they must cover one", NULL },
 	{ "cipher-suites", FLAG_PATH, AT(cipher_suites), 0, 0, NULL, "TLS_...,TLS_... (default: OpenSSL's choice)", NULL },
-	{ "tls-min-version", FLAG_OWN, 0, 0, 0, "TLS1.2", "TLS1.2 or TLS1.3", set_tls_min },
-	{ "tls-max-version", FLAG_OWN, 0, 0, 0, NULL, "TLS1.2 or TLS1.3 (default: the highest)", set_tls_max },
+	{ "tls-min-version", FLAG_OWN, 0, 0, 0, "TLS1.2", "TLS1.2 or TLS1.3", own_tls_min },
+	{ "tls-max-version", FLAG_OWN, 0, 0, 0, NULL, "TLS1.2 or TLS1.3 (default: the highest)", own_tls_max },
 	{ "self-signed-cert-validity", FLAG_NUMBER, AT(self_signed_years), 1, 100, "1", "years that self-made certificates are valid; they are renewed before", NULL },
 	{ "auth-token", FLAG_TEXT, AT(auth_token), 0, 0, "simple", "'simple', or 'jwt,pub-key=FILE,priv-key=FILE,sign-method=RS256,ttl=5m'", NULL },
 	{ "auth-token-ttl", FLAG_NUMBER, AT(auth_token_ttl_s), 1, 4000000, "300", "seconds that a simple token lives after it was last used", NULL },
 	{ "bcrypt-cost", FLAG_NUMBER, AT(bcrypt_cost), 4, 31, "10", "of passwords that are set: one more takes twice as long to try", NULL },
 	{ "audit-log", FLAG_PATH, AT(audit_log), 0, 0, NULL, "file for a line of JSON for every act on locks, leases, users and members", NULL },
-	{ "etcd-version", FLAG_OWN, 0, 0, 0, HOLDFAST_ETCD_VERSION, "version of etcd that clients are told", set_version },
-	{ "logger", FLAG_OWN, 0, 0, 0, "text", "'text', or 'zap': a JSON object a line", set_logger },
-	{ "log-outputs", FLAG_OWN, 0, 0, 0, "default", "'default' (stderr), 'stderr', 'stdout' or files, with commas between them", set_outputs },
-	{ "log-level", FLAG_OWN, 0, 0, 0, "info", "debug, info, warn or error", set_level },
+	{ "etcd-version", FLAG_OWN, 0, 0, 0, HOLDFAST_ETCD_VERSION, "version of etcd that clients are told", own_version },
+	{ "logger", FLAG_OWN, 0, 0, 0, "text", "'text', or 'zap': a JSON object a line", own_logger },
+	{ "log-outputs", FLAG_OWN, 0, 0, 0, "default", "'default' (stderr), 'stderr', 'stdout' or files, with commas between them", own_outputs },
+	{ "log-level", FLAG_OWN, 0, 0, 0, "info", "debug, info, warn or error", own_level },
 	{ "debug", FLAG_BOOL, AT(debug), 0, 0, "false", "as --log-level debug", NULL },
 	{ "config-file", FLAG_TEXT, AT(config_file), 0, 0, NULL, "YAML with the other flags' names; flags and environment are then not looked at", NULL },
 };
 #define FLAGS_LEN (sizeof(flags) / sizeof(flags[0]))
 _Static_assert(FLAGS_LEN <= OPTIONS_FLAGS_MAX, "room to remember which were given");
-
-char *options_copy(const char *s, size_t len)
-{
-	char *c = mem_alloc(len + 1);
-	memcpy(c, s, len);
-	c[len] = '\0';
-	return c;
-}
-
-static void urls_free(struct url_list *l)
-{
-	while (l->len)
-		free(l->urls[--l->len]);
-}
-
-static bool add_url(struct url_list *l, const char *text, size_t len, struct errmsg *em)
-{
-	struct url u;
-	char *url = options_copy(text, len);
-	if (l->len == OPTIONS_URLS_MAX) {
-		errmsg_set(em, "more than %d URLs", OPTIONS_URLS_MAX);
-	} else if (!url_parse(url, &u) || !url_is_dialable(&u)) {
-		errmsg_set(em, "'%s' is not of the form http://HOST:PORT or https://HOST:PORT", url);
-	} else {
-		while (len && !url_is_unix(&u) && url[len - 1] == '/')
-			url[--len] = '\0';
-		l->urls[l->len++] = url;
-		return true;
-	}
-	free(url);
-	return false;
-}
-
-static bool set_urls(struct url_list *l, const char *value, struct errmsg *em)
-{
-	urls_free(l);
-	for (const char *at = value; *at;) {
-		size_t len = strcspn(at, ",");
-		if (len && !add_url(l, at, len, em))
-			return false;
-		at += len + (at[len] == ',');
-	}
-	if (!l->len)
-		errmsg_set(em, "no URL given");
-	return l->len > 0;
-}
-
-static bool set_number(uint64_t *ret, const char *value, uint64_t min, uint64_t max, struct errmsg *em)
-{
-	errno = 0;
-	unsigned long long v = strtoull(value, NULL, 10);
-	/* strtoull would also take spaces and signs, and read -1 as a very large number. */
-	if (errno || !*value || value[strspn(value, "0123456789")]) {
-		errmsg_set(em, "'%s' is not a number", value);
-		return false;
-	}
-	if (v < min || v > max) {
-		errmsg_set(em, "%llu is not within %llu..%llu", v, (unsigned long long)min, (unsigned long long)max);
-		return false;
-	}
-	*ret = v;
-	return true;
-}
-
-/* Go's durations: 1h30m, 500ms; the units that make sense here. */
-static bool parse_duration(const char *value, uint64_t *ret_ms)
-{
-	static const struct {
-		const char *name;
-		double ms;
-	} units[] = { { "ms", 1 }, { "h", 3600000 }, { "m", 60000 }, { "s", 1000 } };
-	double total = 0;
-	if (strcmp(value, "0") == 0) {
-		*ret_ms = 0;
-		return true;
-	}
-	if (!*value)
-		return false;
-	while (*value) {
-		char *end;
-		size_t i, digits = strspn(value, "0123456789.");
-		double v = strtod(value, &end);
-		if (digits == 0 || end != value + digits) /* strtod knows more numbers than we do */
-			return false;
-		for (i = 0; i < sizeof(units) / sizeof(units[0]); i++) {
-			if (strncmp(end, units[i].name, strlen(units[i].name)) == 0)
-				break;
-		}
-		if (i == sizeof(units) / sizeof(units[0]))
-			return false;
-		total += v * units[i].ms;
-		value = end + strlen(units[i].name);
-	}
-	if (!(total < 1e15))
-		return false;
-	*ret_ms = (uint64_t)total;
-	return true;
-}
-
-static bool set_duration(uint64_t *ret, const char *value, const struct flag *f, struct errmsg *em)
-{
-	if (!parse_duration(value, ret)) {
-		errmsg_set(em, "'%s' is not a duration such as 500ms, 20s or 2h", value);
-		return false;
-	}
-	if (*ret < f->min || *ret > f->max) {
-		errmsg_set(em, "%s is not within %llums..%llums", value, (unsigned long long)f->min, (unsigned long long)f->max);
-		return false;
-	}
-	return true;
-}
-
-static struct initial_member *member_named(struct options *o, const char *name, size_t len)
-{
-	for (size_t i = 0; i < o->members_len; i++) {
-		if (strlen(o->members[i].name) == len && memcmp(o->members[i].name, name, len) == 0)
-			return &o->members[i];
-	}
-	if (o->members_len == OPTIONS_MEMBERS_MAX)
-		return NULL;
-	o->members[o->members_len].name = options_copy(name, len);
-	return &o->members[o->members_len++];
-}
-
-static void members_free(struct options *o)
-{
-	while (o->members_len) {
-		struct initial_member *m = &o->members[--o->members_len];
-		free(m->name);
-		urls_free(&m->peer_urls);
-	}
-}
-
-static bool set_cluster(struct options *o, const char *value, struct errmsg *em)
-{
-	members_free(o);
-	for (const char *at = value; *at;) {
-		size_t len = strcspn(at, ",");
-		const char *eq = memchr(at, '=', len);
-		struct initial_member *m;
-		if (!eq || eq == at) {
-			errmsg_set(em, "'%.*s' is not of the form NAME=http://HOST:PORT", (int)len, at);
-			return false;
-		}
-		m = member_named(o, at, (size_t)(eq - at));
-		if (!m) {
-			errmsg_set(em, "more than %d members", OPTIONS_MEMBERS_MAX);
-			return false;
-		}
-		if (!add_url(&m->peer_urls, eq + 1, len - (size_t)(eq + 1 - at), em))
-			return false;
-		at += len + (at[len] == ',');
-	}
-	/* An empty variable in a script must not make a cell of every replica. */
-	if (!o->members_len)
-		errmsg_set(em, "no member given");
-	return o->members_len > 0;
-}
-
-static bool set_state(struct options *o, const char *value, struct errmsg *em)
-{
-	o->existing = strcmp(value, "existing") == 0;
-	if (!o->existing && strcmp(value, "new") != 0) {
-		errmsg_set(em, "'%s' is neither 'new' nor 'existing'", value);
-		return false;
-	}
-	return true;
-}
-
-static bool set_level(struct options *o, const char *value, struct errmsg *em)
-{
-	if (!log_parse_level(value, &o->log_level)) {
-		errmsg_set(em, "'%s' is none of debug, info, warn, error", value);
-		return false;
-	}
-	return true;
-}
-
-static bool set_bool(bool *ret, const char *value, struct errmsg *em)
-{
-	static const char *const yes[] = { "1", "t", "T", "true", "TRUE", "True" }, *const no[] = { "0", "f", "F", "false", "FALSE", "False" };
-	for (size_t i = 0; i < sizeof(yes) / sizeof(yes[0]); i++) {
-		if (strcmp(value, yes[i]) == 0 || strcmp(value, no[i]) == 0) {
-			*ret = strcmp(value, yes[i]) == 0;
-			return true;
-		}
-	}
-	errmsg_set(em, "'%s' is neither 'true' nor 'false'", value);
-	return false;
-}
-
-static void replace(char **at, const char *value)
-{
-	free(*at);
-	*at = options_copy(value, strlen(value));
-}
-
-static void list_free(struct text_list *l)
-{
-	while (l->len)
-		free(l->items[--l->len]);
-}
-
-static bool set_list(struct text_list *l, const char *value, struct errmsg *em)
-{
-	list_free(l);
-	for (const char *at = value; *at;) {
-		size_t len = strcspn(at, ",");
-		if (l->len == OPTIONS_URLS_MAX) {
-			errmsg_set(em, "more than %d", OPTIONS_URLS_MAX);
-			return false;
-		}
-		if (len)
-			l->items[l->len++] = options_copy(at, len);
-		at += len + (at[len] == ',');
-	}
-	return true;
-}
-
-/* A star anywhere is everybody. */
-static bool set_who(struct text_list *l, const char *value, struct errmsg *em)
-{
-	if (!set_list(l, value, em))
-		return false;
-	for (size_t i = 0; i < l->len; i++) {
-		if (strcmp(l->items[i], "*") == 0) {
-			list_free(l);
-			break;
-		}
-	}
-	return true;
-}
-
-static bool set_origins(struct options *o, const char *value, struct errmsg *em)
-{
-	return set_who(&o->cors, value, em);
-}
-
-static bool set_hosts(struct options *o, const char *value, struct errmsg *em)
-{
-	return set_who(&o->host_whitelist, value, em);
-}
-
-/* They are labels of metrics, whose form leaves no choice. */
-static bool set_lock_prefixes(struct options *o, const char *value, struct errmsg *em)
-{
-	if (!set_list(&o->lock_metrics_prefixes, value, em))
-		return false;
-	for (size_t i = 0; i < o->lock_metrics_prefixes.len; i++) {
-		const char *p = o->lock_metrics_prefixes.items[i];
-		if (strlen(p) >= 64 || strcspn(p, "\"\\\n") != strlen(p)) {
-			errmsg_set(em, "'%s' is longer than 63 bytes, or has a quote or a backslash", p);
-			return false;
-		}
-	}
-	return true;
-}
-
-static bool set_metrics(struct options *o, const char *value, struct errmsg *em)
-{
-	o->extensive_metrics = strcmp(value, "extensive") == 0;
-	if (!o->extensive_metrics && strcmp(value, "basic") != 0) {
-		errmsg_set(em, "'%s' is neither 'basic' nor 'extensive'", value);
-		return false;
-	}
-	return true;
-}
-
-static bool set_logger(struct options *o, const char *value, struct errmsg *em)
-{
-	bool json = strcmp(value, "zap") == 0;
-	if (!json && strcmp(value, "text") != 0 && strcmp(value, "capnslog") != 0) {
-		errmsg_set(em, "'%s' is none of text, zap, capnslog", value);
-		return false;
-	}
-	o->log_format = json ? LOG_FORMAT_JSON : LOG_FORMAT_TEXT;
-	return true;
-}
-
-static bool set_outputs(struct options *o, const char *value, struct errmsg *em)
-{
-	if (!set_list(&o->log_outputs, value, em))
-		return false;
-	if (o->log_outputs.len == 0 || o->log_outputs.len > OPTIONS_OUTPUTS_MAX) {
-		errmsg_set(em, "1 to %d outputs", OPTIONS_OUTPUTS_MAX);
-		return false;
-	}
-	for (size_t i = 0; i < o->log_outputs.len; i++) {
-		/* What a unit writes to stderr is what the journal shows of it. */
-		if (strcmp(o->log_outputs.items[i], "default") == 0 || strcmp(o->log_outputs.items[i], "systemd/journal") == 0)
-			replace(&o->log_outputs.items[i], "stderr");
-	}
-	return true;
-}
-
-static bool set_version(struct options *o, const char *value, struct errmsg *em)
-{
-	unsigned major, minor, patch;
-	int end = 0;
-	if (sscanf(value, "%3u.%3u.%3u%n", &major, &minor, &patch, &end) != 3 || value[end] || value[strspn(value, "0123456789.")] || major != 3) {
-		errmsg_set(em, "'%s' is not a version of etcd 3 such as 3.5.21", value);
-		return false;
-	}
-	replace(&o->etcd_version, value);
-	return true;
-}
-
-static bool set_tls_version(int *ret, const char *value, struct errmsg *em)
-{
-	if (options_tls_version(value, ret))
-		return true;
-	errmsg_set(em, "'%s' is neither 'TLS1.2' nor 'TLS1.3'", value);
-	return false;
-}
-
-static bool set_tls_min(struct options *o, const char *value, struct errmsg *em)
-{
-	return set_tls_version(&o->tls_min_version, value, em);
-}
-
-static bool set_tls_max(struct options *o, const char *value, struct errmsg *em)
-{
-	return set_tls_version(&o->tls_max_version, value, em);
-}
-
-/* The mode decides how the retention is read, and may come after it: both are settled in finish(). */
-static bool set_compaction_mode(struct options *o, const char *value, struct errmsg *em)
-{
-	if (strcmp(value, "periodic") != 0 && strcmp(value, "revision") != 0) {
-		errmsg_set(em, "'%s' is neither 'periodic' nor 'revision'", value);
-		return false;
-	}
-	replace(&o->auto_compaction_mode, value);
-	return true;
-}
-
-static bool set_retention(struct options *o, const char *value, struct errmsg *em)
-{
-	(void)em;
-	replace(&o->auto_compaction_retention, value);
-	return true;
-}
 
 static const struct flag *find_flag(const char *name, size_t len)
 {
@@ -465,36 +107,6 @@ static const struct flag *find_flag(const char *name, size_t len)
 			return &flags[i];
 	}
 	return NULL;
-}
-
-static bool finish_retention(struct options *o, const char *v, struct errmsg *em)
-{
-	if (strcmp(o->auto_compaction_mode, "revision") == 0)
-		return set_number(&o->auto_compaction_revisions, v, 0, INT64_MAX, em);
-	if (v[strspn(v, "0123456789")] == '\0' && *v) { /* etcd: a plain number is hours */
-		if (!set_number(&o->auto_compaction_ms, v, 0, 1000000, em))
-			return false;
-		o->auto_compaction_ms *= 3600000;
-		return true;
-	}
-	if (!parse_duration(v, &o->auto_compaction_ms)) {
-		errmsg_set(em, "'%s' is not a duration such as 5m or 1h", v);
-		return false;
-	}
-	return true;
-}
-
-static bool finish_compaction(struct options *o, struct errmsg *em)
-{
-	static const char name[] = "auto-compaction-retention";
-	struct errmsg why = { .text = "" };
-	const char *v = o->auto_compaction_retention;
-	if (!v)
-		v = strcmp(o->auto_compaction_mode, "revision") == 0 ? "0" : "5m";
-	if (finish_retention(o, v, &why))
-		return true;
-	errmsg_set(em, "--%s: %s", name, why.text);
-	return false;
 }
 
 static bool set_flag(struct options *o, const struct flag *f, const char *value, struct errmsg *em)
@@ -512,14 +124,14 @@ static bool set_flag(struct options *o, const struct flag *f, const char *value,
 		*(char **)at = *value ? options_copy(value, strlen(value)) : NULL;
 		return true;
 	case FLAG_URLS:
-		return set_urls(at, value, em);
+		return value_urls(at, value, em);
 	case FLAG_NUMBER:
 	case FLAG_MS:
-		return set_number(at, value, f->min, f->max, em);
+		return value_number(at, value, f->min, f->max, em);
 	case FLAG_DURATION:
-		return set_duration(at, value, f, em);
+		return value_duration(at, value, f->min, f->max, em);
 	case FLAG_BOOL:
-		return set_bool(at, value, em);
+		return value_bool(at, value, em);
 	case FLAG_OWN:
 		return f->set(o, value, em);
 	}
@@ -537,78 +149,9 @@ static void print_help(void)
 	printf("  --%-29s %s\n  --%-29s %s\n", "version", "print the version and exit", "help", "print this and exit");
 }
 
-static void urls_default(struct url_list *l, const struct url_list *from)
-{
-	for (size_t i = 0; l->len == i && i < from->len; i++)
-		l->urls[l->len++] = options_copy(from->urls[i], strlen(from->urls[i]));
-}
-
-static bool same_urls(const struct url_list *a, const struct url_list *b)
-{
-	if (a->len != b->len)
-		return false;
-	for (size_t i = 0; i < a->len; i++) {
-		size_t j = 0;
-		while (j < b->len && strcmp(a->urls[i], b->urls[j]) != 0)
-			j++;
-		if (j == b->len)
-			return false;
-	}
-	return true;
-}
-
-static bool finish_members(struct options *o, struct errmsg *em)
-{
-	struct initial_member *self = NULL;
-	if (!o->data_dir) {
-		o->data_dir = mem_alloc(strlen(o->name) + sizeof(".holdfast"));
-		sprintf(o->data_dir, "%s.holdfast", o->name);
-	}
-	urls_default(&o->advertise_client, &o->listen_client);
-	urls_default(&o->initial_advertise_peer, &o->listen_peer);
-	if (!o->members_len) {
-		self = member_named(o, o->name, strlen(o->name));
-		urls_default(&self->peer_urls, &o->initial_advertise_peer);
-	}
-	for (size_t i = 0; i < o->members_len; i++) {
-		if (strcmp(o->members[i].name, o->name) == 0)
-			self = &o->members[i];
-	}
-	if (!self) {
-		errmsg_set(em, "--initial-cluster has no member named '%s' (--name)", o->name);
-		return false;
-	}
-	if (!same_urls(&self->peer_urls, &o->initial_advertise_peer)) {
-		errmsg_set(em, "--initial-cluster has %s=%s, but --initial-advertise-peer-urls is %s", o->name, self->peer_urls.urls[0],
-			   o->initial_advertise_peer.urls[0]);
-		return false;
-	}
-	return true;
-}
-
-/* Two members at one address would be one member: their IDs are made of it. */
-static bool addresses_differ(const struct options *o, struct errmsg *em)
-{
-	const char *seen[OPTIONS_MEMBERS_MAX * OPTIONS_URLS_MAX];
-	size_t len = 0;
-	for (size_t i = 0; i < o->members_len; i++) {
-		const struct url_list *l = &o->members[i].peer_urls;
-		for (size_t j = 0; j < l->len; j++) {
-			for (size_t k = 0; k < len; k++) {
-				if (strcmp(seen[k], l->urls[j]) == 0) {
-					errmsg_set(em, "--initial-cluster has %s twice", l->urls[j]);
-					return false;
-				}
-			}
-			seen[len++] = l->urls[j];
-		}
-	}
-	return true;
-}
-
 static bool finish(struct options *o, struct errmsg *em)
 {
-	if (!finish_compaction(o, em) || !finish_members(o, em) || !addresses_differ(o, em) || !options_finish_tls(o, em))
+	if (!options_finish_compaction(o, em) || !options_finish_members(o, em) || !options_addresses_differ(o, em) || !options_finish_tls(o, em))
 		return false;
 	if (o->election_timeout_ms < 5 * o->heartbeat_interval_ms) {
 		errmsg_set(em, "--election-timeout (%llu) must be at least five times --heartbeat-interval (%llu)",
@@ -766,14 +309,14 @@ void options_free(struct options *o)
 			free(*(char **)at);
 			*(char **)at = NULL;
 		} else if (flags[i].kind == FLAG_URLS) {
-			urls_free(at);
+			value_urls_free(at);
 		}
 	}
-	members_free(o);
-	list_free(&o->cors);
-	list_free(&o->host_whitelist);
-	list_free(&o->lock_metrics_prefixes);
-	list_free(&o->log_outputs);
+	options_members_free(o);
+	value_list_free(&o->cors);
+	value_list_free(&o->host_whitelist);
+	value_list_free(&o->lock_metrics_prefixes);
+	value_list_free(&o->log_outputs);
 	free(o->auto_compaction_mode);
 	free(o->auto_compaction_retention);
 	free(o->etcd_version);
