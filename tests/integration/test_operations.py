@@ -443,15 +443,37 @@ def what_peers_say_to_each_other_is_counted(server):
         assert [v for n, v in metrics_of(leader.url).items() if n.startswith("etcd_network_active_peers") and n.endswith(f'Remote="{peer}"}}')] == [0]
 
 
+def etcds_flags():
+    """{name: default}, of 3.4 to 3.6."""
+    lines = (pathlib.Path(__file__).with_name("etcd_flags.txt")).read_text().splitlines()
+    return dict(line[2:].split("=", 1) for line in lines if line.startswith("--"))
+
+
 @test(own=True)
-def every_flag_of_stock_etcds_help_is_known(server):
-    """One at a time, with the value that its help names as the default: what is not known ends the start."""
+def every_flag_of_etcds_releases_is_taken(server):
+    """All at once, with their defaults; and the page for those who come from etcd names each."""
+    flags = etcds_flags()
+    p = subprocess.run([server, *(f"--{f}={v}" for f, v in flags.items()), "--version"], capture_output=True, text=True, timeout=20, check=False)
+    assert p.returncode == 0 and p.stdout.startswith("holdfastd "), p
     told = subprocess.run(["etcd", "--help"], capture_output=True, text=True, check=False)
-    flags = re.findall(r"^ +--([a-z0-9-]+)", told.stdout + told.stderr, re.M)
-    assert len(flags) > 70, flags
-    for flag in flags:
-        p = subprocess.run([server, f"--{flag}=", "--no-such-flag"], capture_output=True, text=True, timeout=10, check=False)
-        assert p.returncode != 0 and f"unknown flag '--{flag}'" not in p.stderr, p.stderr
+    stock = re.findall(r"^ +--([a-z0-9-]+)", told.stdout + told.stderr, re.M)
+    assert len(stock) > 70, stock
+    p = subprocess.run([server, *(f"--{f}={flags.get(f, '')}" for f in stock if f not in ("version", "help", "config-file")), "--version"],
+                       capture_output=True, text=True, timeout=20, check=False)
+    assert p.returncode == 0, p
+    named = re.findall(r"`([a-z0-9*-]+)`", (TOP / "docs/migrating-from-etcd.md").read_text().split("## Flags")[1].split("## Metrics")[0])
+    unnamed = [f for f in flags if not any(fnmatch.fnmatchcase(f.removeprefix("experimental-"), n) for n in named)]
+    assert not unnamed, unnamed
+
+
+@test(own=True)
+def the_man_page_has_every_flag(server):
+    """holdfastd.8 and --help name the same ones."""
+    told = set(re.findall(r"^  --([a-z0-9-]+) ", subprocess.run([server, "--help"], capture_output=True, text=True, timeout=20, check=True).stdout, re.M))
+    page = (TOP / "docs/man/holdfastd.8").read_text().split(".SH FLAGS")[1].split(".SH ")[0]
+    written = set(re.findall(r"\\-\\-([a-z0-9\\-]+)\\fR", page))
+    written = {w.replace("\\-", "-") for w in written}
+    assert len(told) > 60 and told == written, f"not in the page: {sorted(told - written)}, in it alone: {sorted(written - told)}"
 
 
 def documented_as_absent():
