@@ -1,6 +1,9 @@
 """Faults that users of such services have met in public, each of which must not happen here."""
+import contextlib
+import threading
+
 import cells
-from kit import Client, KeepAliveStream, clients, error_of, error_of_future, insist, stays, wait_queue
+from kit import RETRY, Client, KeepAliveStream, Load, alive, clients, error_of, error_of_future, grpc, insist, pb, stays, wait_queue
 from runner import test
 
 TTL = 60
@@ -161,3 +164,67 @@ def a_renewal_races_with_the_end_of_the_lease(server):
             ttl_now = insist(lambda i=i: cs[0].ttl(i)).TTL
             assert ttl_now >= 0 or i not in keys
         print(f"{len(alive)} renewed at the last moment, {len(leases) - len(alive)} gone")
+
+
+@test(own=True, timeout=120)
+def time_to_live_tells_no_nonsense_while_leaders_change(server):
+    """Of a lease that lives it never says that it is gone, nor a time that it cannot have; of one that is gone or never was, never that it lives."""
+    with cells.Cell(server, 3) as cell, clients(cell, timeout=10) as cs:
+        lives, gone, never = cs[0].grant(TTL), cs[1].grant(TTL), 12345
+        cs[0].put(b"of/it", b"", lease=lives)
+        cs[2].revoke(gone)
+        end = threading.Event()
+        answers, wrong = [0, 0, 0], []
+
+        def ask(at):
+            while not end.is_set():
+                for lease in (lives, gone, never):
+                    try:
+                        r = cs[at].ttl(lease, keys=True)
+                    except grpc.RpcError as e:
+                        if e.code() not in RETRY:
+                            wrong.append((at, lease, e))
+                        end.wait(0.02)
+                        continue
+                    answers[at] += 1
+                    if r.ID != lease or (0 < r.TTL <= TTL and r.grantedTTL == TTL and list(r.keys) == [b"of/it"]) != (lease == lives) or \
+                            (lease != lives and (r.TTL, r.grantedTTL, list(r.keys)) != (-1, 0, [])):
+                        wrong.append((at, lease, r))
+        threads = [threading.Thread(target=ask, args=(i,)) for i in range(3)]
+        for t in threads:
+            t.start()
+        for i in range(4):
+            leader = cell.leader()
+            if i % 2:
+                leader.kill()
+                leader.start()
+                cell.wait_ready()
+            else:
+                members = insist(lambda r=leader: cs[r.number - 1].cluster.MemberList(pb.MemberListRequest(), timeout=10).members)
+                to = next(m.ID for m in members if m.name != leader.name)
+                with Client(leader) as c, contextlib.suppress(grpc.RpcError):  # it may have lost the lead by itself
+                    c.maintenance.MoveLeader(pb.MoveLeaderRequest(targetID=to), timeout=20)
+            before = list(answers)
+            cells.wait_for("every replica answers again", lambda b=before: all(n > m + 3 for n, m in zip(answers, b)) or wrong, 40)
+        end.set()
+        for t in threads:
+            t.join()
+        assert not wrong, wrong[:5]
+
+
+@test(own=True, timeout=120)
+def defragmentation_stops_nobody(server):
+    """Asked for again and again at every member, while all of them are written to."""
+    with cells.Cell(server, 3) as cell, clients(cell, timeout=20) as cs:
+        pids = [r.process.pid for r in cell.replicas]
+        with Load(cell) as load:
+            load.wait_more(20)
+            for _ in range(10):
+                for c in cs:
+                    c.maintenance.Defragment(pb.DefragmentRequest(), timeout=20)
+            load.wait_more(20)
+        assert load.check(cs[0]) >= 40
+        assert [r.process.pid for r in cell.replicas] == pids
+        for r in cell.replicas:
+            alive(r)
+            assert cells.http(r.url + "/health", timeout=30)[0] == 200, r.name
