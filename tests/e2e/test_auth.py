@@ -8,7 +8,7 @@ import tempfile
 
 import cells
 import pki
-from clients import b64, call, curl, etcdctl, go_talk, node_talk, python_talk
+from clients import b64, call, curl, etcdctl, go_talk, metric, node_talk, python_talk
 from runner import test
 
 BUILD = 240  # seconds; the first test compiles, or installs npm's packages
@@ -122,6 +122,18 @@ def node(server):
         log_in("reader")
         with node_talk(cell, "client.js", "kv") as talk:
             talk.expect("permission denied|PermissionDenied", 30)
+
+
+@test(timeout=BUILD, own=True)
+def grpc_js_with_our_protos_through_the_death_of_the_leader(server):
+    with mutual() as own, guarded(server, own) as cell:
+        log_in("tester")
+        with node_talk(cell, "protos.js", cells.TOP / "api" / "proto") as js:
+            js.expect("held", 30)
+            leader = next(r for r in cell.replicas if metric(r, "etcd_server_is_leader") == 1)
+            leader.kill()
+            js.say(str(next(i for i, r in enumerate(cell.replicas) if r is not leader)))
+            js.expect("all fine", 30)
 
 
 @test(own=True)

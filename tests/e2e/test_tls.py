@@ -91,6 +91,8 @@ def a_cell_of_three_serves_everybody_under_mutual_tls(server):
         for story in ("kv", "lock"):
             with python_talk("etcd3_client.py", first.client_port, story) as py:
                 py.expect(f"{story} fine", 30)
+        with python_talk("etcd3gw_client.py", first.client_port, "kv") as py:
+            py.expect("kv fine", 30)
         with go_talk(cell, "stm") as go:
             go.expect("stm fine", 60)
         assert etcdctl(cell, "put", "a", "1") == "OK\n" and etcdctl(cell.replicas[2], "get", "a") == "a\n1\n"

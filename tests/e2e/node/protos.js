@@ -1,6 +1,8 @@
 // A client by @grpc/grpc-js alone, with our own protos as they are installed. `node protos.js ENDPOINTS PROTODIR` says what happens, a line each.
+// Under TLS and as a user, when TEST_TLS_CA, _CERT and _KEY, TEST_USER and TEST_PASSWORD say so.
 'use strict';
 const assert = require('assert');
+const fs = require('fs');
 const readline = require('readline');
 const { once } = require('events');
 const grpc = require('@grpc/grpc-js');
@@ -9,7 +11,7 @@ const loader = require('@grpc/proto-loader');
 const [endpoints, protodir] = process.argv.slice(2);
 const options = { keepCase: true, longs: String, enums: String, defaults: true, oneofs: true, includeDirs: [protodir] };
 const load = (file) => grpc.loadPackageDefinition(loader.loadSync(file, options));
-const { KV, Lease, Watch } = load('etcd/rpc.proto').etcdserverpb;
+const { Auth, KV, Lease, Watch } = load('etcd/rpc.proto').etcdserverpb;
 const { Lock } = load('etcd/v3lock.proto').v3lockpb;
 const { Locks } = load('holdfast/v1.proto').holdfast.v1;
 const say = (...words) => console.log(...words);
@@ -17,16 +19,23 @@ const words = readline.createInterface({ input: process.stdin });
 const word = async () => (await once(words, 'line'))[0];
 
 const at = (i) => endpoints.split(',')[i];
-const stub = (Service, i) => new Service(at(i), grpc.credentials.createInsecure());
+const env = process.env;
+const credentials = env.TEST_TLS_CA
+  ? grpc.credentials.createSsl(...[env.TEST_TLS_CA, env.TEST_TLS_KEY, env.TEST_TLS_CERT].map((path) => fs.readFileSync(path)))
+  : grpc.credentials.createInsecure();
+const metadata = new grpc.Metadata();
+const stub = (Service, i) => new Service(at(i).replace(/^https?:\/\//, ''), credentials);
 const ask = (service, method, request) =>
-  new Promise((resolve, reject) => service[method](request, (err, reply) => (err ? reject(err) : resolve(reply))));
+  new Promise((resolve, reject) => service[method](request, metadata, (err, reply) => (err ? reject(err) : resolve(reply))));
 
 (async () => {
+  if (env.TEST_USER)
+    metadata.set('token', (await ask(stub(Auth, 0), 'Authenticate', { name: env.TEST_USER, password: env.TEST_PASSWORD })).token);
   const kv = stub(KV, 0);
   const put = await ask(kv, 'Put', { key: Buffer.from('a'), value: Buffer.from('b') });
   assert.strictEqual((await ask(kv, 'Range', { key: Buffer.from('a') })).kvs[0].value.toString(), 'b');
 
-  const watch = stub(Watch, 1).Watch();
+  const watch = stub(Watch, 1).Watch(metadata);
   const events = [];
   watch.on('data', (r) => r.events.forEach((e) => events.push(e.kv.value.toString())));
   watch.on('error', () => {});

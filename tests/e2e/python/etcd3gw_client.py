@@ -1,4 +1,5 @@
 """A client by Debian's python3-etcd3gw, unchanged, over JSON: `etcd3gw_client.py PORT STORY [ARGUMENT]...`. Says what happens, a line each."""
+import os
 import sys
 
 from etcd3gw.client import Etcd3Client
@@ -76,8 +77,12 @@ def follow(client, prefix):
 
 
 if __name__ == "__main__":
-    globals()[sys.argv[2]](Etcd3Client(host="127.0.0.1", port=int(sys.argv[1]), api_path="/v3/", timeout=20), *sys.argv[3:])
+    for variable in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):  # either goes before what a program says
+        os.environ.pop(variable, None)
+    files = {name: os.environ.get(variable) for name, variable in (("ca_cert", "TEST_TLS_CA"), ("cert_cert", "TEST_TLS_CERT"), ("cert_key", "TEST_TLS_KEY"))}
+    globals()[sys.argv[2]](Etcd3Client(host="127.0.0.1", port=int(sys.argv[1]), protocol="https" if files["ca_cert"] else "http", api_path="/v3/", timeout=20,
+                                       **files), *sys.argv[3:])
     say("end")
     # Its threads that read a stream are not daemons.
     sys.stdout.flush()
-    __import__("os")._exit(0)
+    os._exit(0)
