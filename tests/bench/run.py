@@ -81,7 +81,8 @@ def main():
     import failover
     import headline
     import limits
-    kinds = {"failover": failover.run, "watches": failover.watches, "expiry": limits.expiry, "overload": limits.overload, "headline": headline.run}
+    import locks
+    kinds = {"locks": locks.run, "failover": failover.run, "watches": failover.watches, "expiry": limits.expiry, "overload": limits.overload, "headline": headline.run}
     parser = argparse.ArgumentParser()
     parser.add_argument("kinds", nargs="+", choices=kinds)
     parser.add_argument("--server", default=str(cells.TOP / "build" / "server" / "holdfastd"))

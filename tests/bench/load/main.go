@@ -48,6 +48,8 @@ var kinds = map[string]func(){
 	"flood":    flood,
 	"frees":    frees,
 	"watches":  watches,
+	"pairs":    pairs,
+	"queue":    queue,
 }
 
 func die(format string, args ...interface{}) {
@@ -178,7 +180,7 @@ func main() {
 	flag.Parse()
 	kind := kinds[flag.Arg(0)]
 	if kind == nil {
-		die("usage: load -ep ... beat|sessions|expire|writes|acquires|fill|flood|watches")
+		die("usage: load -ep ... beat|sessions|expire|writes|acquires|fill|flood|watches|pairs|queue")
 	}
 	kind()
 }
