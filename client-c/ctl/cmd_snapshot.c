@@ -15,6 +15,8 @@
 #include "etcd/rpc.pb-c.h"
 #include "flow.h"
 
+enum { TELL_MS = 200 };
+
 struct saving {
 	const char *file;
 	struct buf part; /* its name, NUL-terminated */
@@ -23,7 +25,29 @@ struct saving {
 	struct sha256 sum;
 	uint8_t tail[SHA256_BYTES]; /* the last bytes so far, which the sum does not have yet */
 	size_t tail_len;
+	bool tells; /* how far it is: there is a terminal */
+	uint64_t told_ms;
 };
+
+#define MB(bytes) ((double)(bytes) / 1000000)
+
+/* A line that is written over. */
+static void tell(struct saving *s, uint64_t left)
+{
+	uint64_t now = now_ms();
+	if (!s->tells || (s->told_ms && now < s->told_ms + TELL_MS))
+		return;
+	s->told_ms = now;
+	fprintf(stderr, "\r\033[Ksaving %s: %.1f of %.1f MB", s->file, MB(s->bytes), MB(s->bytes + left));
+}
+
+/* What comes next has the line to itself. */
+static void tell_end(struct saving *s)
+{
+	if (s->told_ms)
+		fputs("\r\033[K", stderr);
+	s->told_ms = 0;
+}
 
 static void fail(struct flow *f, const char *what)
 {
@@ -36,6 +60,7 @@ static struct call *open_stream(struct flow *f, struct endpoint *e, const struct
 {
 	static const Etcdserverpb__SnapshotRequest r = ETCDSERVERPB__SNAPSHOT_REQUEST__INIT;
 	struct saving *s = f->owner;
+	tell_end(s);
 	if (s->fd >= 0)
 		close(s->fd);
 	s->fd = open((const char *)s->part.ptr, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
@@ -80,6 +105,7 @@ static void done(struct flow *f)
 {
 	struct saving *s = f->owner;
 	uint8_t digest[SHA256_BYTES];
+	tell_end(s);
 	sha256_end(&s->sum, digest);
 	if (s->tail_len != sizeof(digest) || memcmp(digest, s->tail, sizeof(digest)) != 0) {
 		flow_end(f, EXIT_FAILED, "what came is damaged: its checksum is wrong");
@@ -100,11 +126,13 @@ static void reply(struct flow *f, const ProtobufCMessage *m)
 	const Etcdserverpb__SnapshotResponse *r = (const Etcdserverpb__SnapshotResponse *)m;
 	struct slice blob = slice_of(r->blob.data, r->blob.len);
 	if (!write_all(s->fd, blob)) {
+		tell_end(s);
 		fail(f, (const char *)s->part.ptr);
 		return;
 	}
 	add_to_sum(s, blob);
 	s->bytes += blob.len;
+	tell(s, r->remaining_bytes);
 	if (r->remaining_bytes == 0)
 		done(f);
 }
@@ -112,12 +140,13 @@ static void reply(struct flow *f, const ProtobufCMessage *m)
 int command_snapshot_save(struct ctl *c)
 {
 	static const struct flow_class class = { METHOD_MAINTENANCE_SNAPSHOT, open_stream, reply, "save a snapshot" };
-	struct saving s = { .file = c->args.words[0], .fd = -1 };
+	struct saving s = { .file = c->args.words[0], .fd = -1, .tells = isatty(STDERR_FILENO) };
 	struct flow f = { .class = &class, .c = c, .owner = &s };
 	int code;
 	buf_printf(&s.part, "%s.part", s.file);
 	buf_append_byte(&s.part, 0);
 	code = flow_run(&f);
+	tell_end(&s);
 	if (s.fd >= 0)
 		close(s.fd);
 	if (code != EXIT_DONE)

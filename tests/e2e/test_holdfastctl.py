@@ -194,6 +194,9 @@ def members_and_endpoints(server):
         assert [s["endpoint"] for s in status] == c.endpoints.split(",") and len({s["reply"]["leader"] for s in status}) == 1, status
         assert sorted(line.split(", ")[4] for line in out(c, "endpoint", "status").splitlines()) == ["follower", "follower", "leader"]
         assert out(c.replicas[0], "endpoint", "health", "--cluster").count("is healthy") == 3
+        out(c, "put", "k", "1")
+        assert len({line.split(", ")[1] for line in out(c, "endpoint", "hashkv", "--rev", 2).splitlines()}) == 1
+        assert [s["reply"]["hash_revision"] for s in json.loads(out(c, "endpoint", "hashkv", "--rev", 2, "-o", "json"))] == ["2"] * 3
         c.replicas[1].kill()
         text, error = ctl(c, "endpoint", "health", "--timeout", "1s", code=NO_ANSWER)
         assert text.count("is healthy") == 2 and f"no answer from {c.replicas[1].endpoint}" in error, (text, error)
@@ -588,10 +591,10 @@ def in_a_terminal(server):
             t.expect("^hello")  # the terminal's echo, then cat's
             t.type("\x04")
             t.wait()
-        with terminal("lock", "l", "--", "sh", "-c", "trap 'exit 5' INT; echo ready; while :; do sleep 0.05; done") as t:
+        with terminal("lock", "l", "--", "sh", "-c", "trap 'exit 5' INT TERM; echo ready; while :; do sleep 0.05; done") as t:
             t.expect("ready")
             t.type("\x1a")  # nobody holds a lock and stands still
-            t.type("\x03")  # all that is in the foreground gets it
+            t.type("\x03")  # to all in the foreground: the command ends by that, or by holdfastctl's SIGTERM
             t.wait(status=5)
         with terminal("lock", "l") as holder:
             holder.expect("holding")
@@ -604,6 +607,10 @@ def in_a_terminal(server):
             holder.hang_up()
             holder.wait(status=None)
             eye.wait_queue(b"l", 0, timeout=3)
+        with terminal("snapshot", "save", c.dir / "backup") as t:
+            t.expect("saving .*backup: [0-9.]+ of [0-9.]+ MB.*saved [0-9]+ bytes to")
+            t.wait()
+        assert "MB" not in "".join(ctl(c, "snapshot", "save", c.dir / "backup"))  # nobody looks
         with terminal("lock", "l", "--", "sh", "-c", "echo ready $$; sleep 60") as t:
             command = t.expect("ready ([0-9]+)")[1]
             t.hang_up()
