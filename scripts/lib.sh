@@ -4,7 +4,7 @@ top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 build_packages=(build-essential pkg-config meson ninja-build libgrpc-dev libprotobuf-c-dev protobuf-c-compiler protobuf-compiler
   libh2o-evloop-dev liblmdb-dev libjansson-dev libssl-dev libsqlite3-dev libyaml-dev libjemalloc-dev check)
 run_packages=(etcd-client python3-grpcio python3-protobuf protobuf-compiler-grpc curl procps)
-test_packages=(etcd-server iproute2 postgresql prometheus g++ "${run_packages[@]}")
+test_packages=(etcd-server iproute2 postgresql prometheus systemd g++ "${run_packages[@]}")
 # Other people's clients; only for the part e2e. A node that is there already, from wherever, will do.
 e2e_packages=(golang-go golang-etcd-server-dev python3-etcd3 python3-etcd3gw patroni)
 command -v node >/dev/null && command -v npm >/dev/null || e2e_packages+=(nodejs npm)

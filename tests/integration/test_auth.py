@@ -125,6 +125,25 @@ class Watch:
 
 
 @test(own=True)
+def the_status_says_whether_it_is_on_and_at_which_revision(server):
+    with cells.Cell(server, 1, flags=CHEAP) as cell:
+        nobody = As(cell.replicas[0])
+        before = nobody.auth_AuthStatus(pb.AuthStatusRequest())
+        assert (before.enabled, before.authRevision) == (False, 1), before
+        set_up(cell)
+        r, a = root(cell), alice(cell)
+        on = r.auth_AuthStatus(pb.AuthStatusRequest())
+        assert on.enabled and on.authRevision > before.authRevision + 10, on
+        refused(DENIED, a.auth_AuthStatus, pb.AuthStatusRequest())
+        refused(NOBODY, nobody.auth_AuthStatus, pb.AuthStatusRequest())
+        a.put(b"b/1", b"x")
+        assert r.auth_AuthStatus(pb.AuthStatusRequest()).authRevision == on.authRevision, "a write of keys counts"
+        r.auth_RoleAdd(pb.AuthRoleAddRequest(name="one-more"))
+        status, text = cells.http(cell.replicas[0].url + "/v3/auth/status", "{}", headers={"Authorization": r.token})
+        assert status == 200 and json.loads(text)["enabled"] is True and int(json.loads(text)["authRevision"]) == on.authRevision + 1, text
+
+
+@test(own=True)
 def nothing_is_let_through(server):
     """Each of these once let somebody past his role, somewhere."""
     with cells.Cell(server, 3, flags=CHEAP) as cell:

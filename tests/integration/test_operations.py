@@ -257,6 +257,20 @@ def systemd_hears_ready_watchdog_and_stopping(server):
 
 
 @test(own=True)
+def the_unit_is_sound_and_shut_in(server):
+    """As systemd judges it: no complaint, and an exposure of at most 2 of 10."""
+    unit = (TOP / "scripts/packaging/holdfastd.service").read_text()
+    assert "Type=notify" in unit and "WatchdogSec=" in unit
+    with tempfile.TemporaryDirectory() as d:
+        path = pathlib.Path(d) / "holdfastd.service"
+        path.write_text(re.sub(r"^ExecStart=.*$", f"ExecStart={pathlib.Path(server).resolve()}", unit, flags=re.M))
+        p = subprocess.run(["systemd-analyze", "verify", "--man=no", path], capture_output=True, text=True, timeout=30, check=False)
+        assert p.returncode == 0 and "holdfastd.service" not in p.stdout + p.stderr, p
+        p = subprocess.run(["systemd-analyze", "security", "--offline=yes", "--threshold=20", path], capture_output=True, text=True, timeout=30, check=False)
+        assert p.returncode == 0 and "Overall exposure level" in p.stdout, p
+
+
+@test(own=True)
 def logs_go_where_they_should(server):
     with tempfile.TemporaryDirectory() as d:
         c, p = (f"http://127.0.0.1:{cells.free_port()}" for _ in range(2))
