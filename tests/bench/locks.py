@@ -41,7 +41,11 @@ def one(args):
             continue
         with cells.Cell(server, 1) as cell:
             load = Load(cell.replicas, "-n", n, "-conns", "100", "-ttl", "600", "queue")
-            load.line()
+            try:
+                load.line()
+            except AssertionError as e:  # etcd on a busy machine: its waits read the queue again and again
+                say(f"{n} queued on one lock, {name}: not measured, {e}")
+                continue
             waiting, before = cell.replicas[0].rss_mb(), sum(cell_cpu(cell).values())
             told = load.ask("go")
             say(f"{n} queued on one lock, {name}", p50_ms=told["handover_p50_ms"], p99_ms=told["handover_p99_ms"], max_ms=told["handover_max_ms"],
