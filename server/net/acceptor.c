@@ -488,7 +488,7 @@ void acceptor_start(struct acceptor *a)
 		struct epoll_event ev = { .events = EPOLLIN, .data.ptr = &a->listeners[i] };
 		ASSERT(epoll_ctl(a->epoll_fd, EPOLL_CTL_ADD, a->listeners[i].fd, &ev) == 0);
 		if (a->listeners[i].tls && !a->pump)
-			a->pump = tls_pump_new(a->limits.tls_threads, "tls");
+			a->pump = tls_pump_new(a->limits.tls_threads, "tls", a->limits.tls_flush_ms);
 	}
 	ASSERT(pthread_create(&a->thread, NULL, run, a) == 0);
 	pthread_setname_np(a->thread, "acceptor");

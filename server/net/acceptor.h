@@ -30,6 +30,7 @@ struct acceptor_sinks {
 struct acceptor_limits {
 	size_t max_undecided; /* connections that have not decided; above it the oldest is closed */
 	size_t tls_threads;   /* that carry bytes of TLS connections; 0: 1 */
+	uint32_t tls_flush_ms; /* see tls_pump_new() */
 	uint32_t decide_ms;   /* 0: ACCEPTOR_DECIDE_MS */
 	uint32_t reserve;     /* descriptors not given to these connections; 0: ACCEPTOR_RESERVE. Never more than half of what the process may have */
 };

@@ -209,7 +209,7 @@ struct tls_dialer *tls_dialer_new(struct tls_context *t, uint32_t timeout_ms)
 	pthread_condattr_t attr;
 	d->tls = tls_context_ref(t);
 	d->timeout_ms = timeout_ms;
-	d->pump = tls_pump_new(1, "tls-peers");
+	d->pump = tls_pump_new(1, "tls-peers", 0);
 	d->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	ASSERT(d->stop_fd >= 0); /* made once, at start */
 	pthread_mutex_init(&d->mu, NULL);

@@ -56,16 +56,19 @@ struct flow {
 struct conn {
 	struct list link;       /* conns */
 	struct list ready_link; /* ready, or on its own */
-	struct list linger_link; /* lingering, or on its own */
+	struct list linger_link; /* flushing, lingering, or on its own */
 	struct pump_thread *thread;
 	SSL *ssl;
 	struct end net, pair;
 	struct flow in, out;
 	bool starved; /* OpenSSL has nothing left of what it read, and there is nothing to read */
 	bool read_wants_write, write_wants_read;
-	bool lingering, dead;
+	bool flushing;  /* the front end has closed, and what it left is not out yet */
+	bool moved;     /* some of it went out since linger_until was set */
+	bool lingering; /* all of it has, and the client has yet to hang up */
+	bool dead;
 	bool watches_room; /* of the pair */
-	uint64_t linger_until;
+	uint64_t linger_until; /* of either */
 };
 
 struct pump_thread {
@@ -79,13 +82,14 @@ struct pump_thread {
 	bool stop;         /* guarded by mu */
 
 	/* the thread's own */
-	struct list conns, ready, lingering, dead;
+	struct list conns, ready, flushing, lingering, dead; /* those two in order of linger_until */
 	uint64_t stop_at;
 	uint8_t piece[PIECE];
 };
 
 struct tls_pump {
 	size_t len;
+	uint32_t flush_ms;
 	atomic_size_t next;
 	struct pump_thread *threads[];
 };
@@ -294,9 +298,22 @@ static bool pull(struct conn *c)
 	return true;
 }
 
+static void begin_flush(struct conn *c)
+{
+	if (c->flushing || c->lingering)
+		return;
+	c->flushing = true;
+	c->moved = false;
+	c->linger_until = now_ms() + c->thread->pump->flush_ms;
+	list_push_back(&c->thread->flushing, &c->linger_link);
+}
+
 static void begin_linger(struct conn *c)
 {
 	flow_end(&c->out);
+	if (c->flushing)
+		list_remove(&c->linger_link);
+	c->flushing = false;
 	c->lingering = true;
 	c->linger_until = now_ms() + LINGER_MS;
 	list_push_back(&c->thread->lingering, &c->linger_link);
@@ -324,6 +341,7 @@ static bool push(struct conn *c)
 	c->write_wants_read = false;
 	if (c->out.bytes) {
 		wrote = SSL_write(c->ssl, c->out.bytes + c->out.at, (int)(c->out.len - c->out.at));
+		c->moved = c->moved || wrote > 0;
 		if (wrote > 0)
 			flow_took(&c->out, (size_t)wrote);
 		else if (!blocked(c, wrote, false))
@@ -346,6 +364,7 @@ static bool push(struct conn *c)
 	if (n < PIECE && !c->pair.hung_up)
 		c->pair.readable = false;
 	wrote = SSL_write(c->ssl, c->thread->piece, (int)n);
+	c->moved = c->moved || wrote > 0;
 	if (wrote <= 0 && !blocked(c, wrote, false))
 		conn_die(c);
 	else if (wrote < n)
@@ -428,6 +447,8 @@ static void on_event(struct end *e, uint32_t events)
 		e->writable = true;
 	if (e == &c->pair && e->writable)
 		watch_room(c, false);
+	if (e == &c->pair && e->hung_up)
+		begin_flush(c);
 	put_ready(c);
 }
 
@@ -441,18 +462,35 @@ static void run_ready(struct pump_thread *t)
 		conn_turn(CONTAINER_OF(it, struct conn, ready_link));
 }
 
-static struct conn *first_lingering(struct pump_thread *t)
+static struct conn *first_of(const struct list *l)
 {
-	return list_empty(&t->lingering) ? NULL : CONTAINER_OF(t->lingering.next, struct conn, linger_link);
+	return list_empty(l) ? NULL : CONTAINER_OF(l->next, struct conn, linger_link);
+}
+
+/* Who moved gets as long again. */
+static void end_stuck(struct pump_thread *t, uint64_t now)
+{
+	struct conn *c;
+	while ((c = first_of(&t->flushing)) && c->linger_until <= now) {
+		if (!c->moved) {
+			conn_die(c);
+			continue;
+		}
+		list_remove(&c->linger_link);
+		c->moved = false;
+		c->linger_until = now + t->pump->flush_ms;
+		list_push_back(&t->flushing, &c->linger_link);
+	}
 }
 
 static void bury(struct pump_thread *t)
 {
 	struct list *it;
 	struct conn *c;
-	uint64_t now = first_lingering(t) ? now_ms() : 0;
-	while ((c = first_lingering(t)) && c->linger_until <= now)
+	uint64_t now = first_of(&t->lingering) || first_of(&t->flushing) ? now_ms() : 0;
+	while ((c = first_of(&t->lingering)) && c->linger_until <= now)
 		conn_die(c);
+	end_stuck(t, now);
 	while ((it = list_pop_front(&t->dead)))
 		conn_free(CONTAINER_OF(it, struct conn, link));
 }
@@ -477,8 +515,10 @@ static bool end_if_due(struct pump_thread *t)
 
 static int wait_ms(struct pump_thread *t)
 {
-	struct conn *c = first_lingering(t);
-	uint64_t due = c ? c->linger_until : UINT64_MAX, now;
+	struct conn *lingers = first_of(&t->lingering), *flushes = first_of(&t->flushing);
+	uint64_t due = lingers ? lingers->linger_until : UINT64_MAX, now;
+	if (flushes && flushes->linger_until < due)
+		due = flushes->linger_until;
 	if (!list_empty(&t->ready))
 		return 0;
 	if (t->stop_at && t->stop_at < due)
@@ -518,6 +558,7 @@ static struct pump_thread *thread_new(struct tls_pump *p, const char *name)
 	list_init(&t->fresh);
 	list_init(&t->conns);
 	list_init(&t->ready);
+	list_init(&t->flushing);
 	list_init(&t->lingering);
 	list_init(&t->dead);
 	t->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
@@ -529,10 +570,11 @@ static struct pump_thread *thread_new(struct tls_pump *p, const char *name)
 	return t;
 }
 
-struct tls_pump *tls_pump_new(size_t threads, const char *name)
+struct tls_pump *tls_pump_new(size_t threads, const char *name, uint32_t flush_ms)
 {
 	struct tls_pump *p = mem_zalloc(sizeof(*p) + threads * sizeof(p->threads[0]));
 	p->len = threads;
+	p->flush_ms = flush_ms ? flush_ms : TLS_PUMP_FLUSH_MS;
 	for (size_t i = 0; i < threads; i++)
 		p->threads[i] = thread_new(p, name);
 	return p;

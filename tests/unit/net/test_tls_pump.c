@@ -230,6 +230,62 @@ START_TEST(pump__who_does_not_hang_up_is_not_waited_for)
 }
 END_TEST
 
+/* The front end writes until nothing is taken any more, and closes. Returns how much it was. */
+static size_t fill_and_close(struct desk *d)
+{
+	static uint8_t bytes[65536];
+	size_t sum = 0;
+	for (uint64_t last = test_now_ms(); test_now_ms() - last < 300;) {
+		ssize_t n = send(d->fd, bytes, sizeof(bytes), MSG_NOSIGNAL);
+		if (n > 0) {
+			sum += (size_t)n;
+			last = test_now_ms();
+		} else {
+			test_sleep_ms(5);
+		}
+		ck_assert_uint_lt(sum, 64 << 20);
+	}
+	close(d->fd);
+	d->fd = -1;
+	return sum;
+}
+
+START_TEST(pump__who_takes_nothing_of_what_is_left_is_let_go_and_who_is_slow_is_not)
+{
+	struct desk d;
+	struct kit_client stuck, slow;
+	static char bytes[256 * 1024];
+	size_t left, got = 0;
+	desk_open(&d, (struct acceptor_limits){ .max_undecided = 100, .tls_flush_ms = 1000 }, true, true);
+	ck_assert(kit_client_open(&slow, d.port, &alice));
+	kit_client_write(&slow, "G");
+	ck_assert(TEST_WAIT(5000, count(&d, &d.http1) == 1));
+	expect(d.fd, "G");
+	left = fill_and_close(&d);
+	while (got < left) {
+		size_t want = left - got < sizeof(bytes) ? left - got : sizeof(bytes);
+		for (size_t at = 0; at < want;) {
+			int n = SSL_read(slow.ssl, bytes + at, (int)(want - at));
+			ck_assert_int_gt(n, 0);
+			at += (size_t)n;
+		}
+		got += want;
+		test_sleep_ms(60);
+	}
+	kit_client_close(&slow);
+	ck_assert(TEST_WAIT(10000, acceptor_tls_connections(d.acceptor) == 0));
+
+	ck_assert(kit_client_open(&stuck, d.port, &alice));
+	kit_client_write(&stuck, "G");
+	ck_assert(TEST_WAIT(5000, count(&d, &d.http1) == 2));
+	expect(d.fd, "G");
+	fill_and_close(&d);
+	ck_assert(TEST_WAIT(10000, acceptor_tls_connections(d.acceptor) == 0));
+	kit_client_close(&stuck);
+	desk_close(&d);
+}
+END_TEST
+
 START_TEST(pump__stop_ends_what_is_open)
 {
 	struct desk d;
@@ -257,6 +313,7 @@ int main(void)
 	tcase_add_loop_test(c, pump__a_client_that_has_sent_all_may_still_read, 0, 2);
 	tcase_add_test(c, pump__a_reset_is_an_end);
 	tcase_add_test(c, pump__who_does_not_hang_up_is_not_waited_for);
+	tcase_add_test(c, pump__who_takes_nothing_of_what_is_left_is_let_go_and_who_is_slow_is_not);
 	tcase_add_test(c, pump__stop_ends_what_is_open);
 	suite_add_tcase(s, c);
 	r = srunner_create(s);
