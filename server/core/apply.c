@@ -81,9 +81,13 @@ static enum err apply_publish(struct core *c, const struct applying *a)
 /* The leader keeps the bound of whoever asked. */
 static void note_bound(struct core *c, const struct applying *a)
 {
-	const struct kv *kv = store_get(c->store, buf_view(&a->out.lock.key), 0);
-	const struct contender *ct = kv ? lock_find(c->locks, kv) : NULL;
+	const struct contender *ct;
+	const struct kv *kv;
 
+	if (a->out.lock.outcome == KV_LOCK_HELD && c->waiters.rows_len == 0)
+		return; /* its wait is over, and nobody's bound runs */
+	kv = store_get(c->store, buf_view(&a->out.lock.key), 0);
+	ct = kv ? lock_find(c->locks, kv) : NULL;
 	if (ct)
 		bound_note(c, ct);
 }
@@ -113,7 +117,7 @@ static enum err execute(struct core *c, struct applying *a)
 	case CMD(LEASE_END):
 		return kv_lease_end(env, payload, a->term);
 	case CMD(LOCK):
-		return kv_lock(env, payload, &a->out.lock);
+		return kv_lock(env, payload, a->call || a->cmd.session || core_leads(c) ? &a->out.lock : NULL);
 	case CMD(UNLOCK):
 		return kv_unlock(env, payload, a->reply);
 	case CMD(LOCK_BREAK):

@@ -70,11 +70,12 @@ static void put_key(struct kv_env *env, struct slice key, struct slice value, le
 /* The state of the call after its command; NULL when nobody asks. */
 static void tell(const struct kv_env *env, struct slice key, bool again, struct kv_lock_result *ret)
 {
-	const struct contender *c = lock_find(env->locks, store_get(env->store, key, 0));
+	const struct contender *c;
 	const struct lease_record *lease;
 
 	if (!ret)
 		return;
+	c = lock_find(env->locks, store_get(env->store, key, 0));
 	ASSERT(c);
 	lease = lease_find(env->lessor, c->lease);
 	ASSERT(lease);
