@@ -71,6 +71,7 @@ struct lease_info {
 
 void check_taken(struct replica *r, const struct core_write *wr);   /* check_raft.c: right after a take */
 void check_step(struct replica *r);                                 /* roles, commit, applied; feeds the referee */
+void check_goes_on(struct replica *r, bool stops);
 void check_started(struct replica *r);
 void check_promise(struct replica *r, uint32_t to, struct slice bytes); /* what leaves, as it leaves */
 void check_installed(struct replica *r, struct entry_id id);

@@ -263,6 +263,12 @@ void check_step(struct replica *r)
 		core_check(r->core);
 }
 
+/* Who knows of its own removal needs nobody to tell it: by the log, by a snapshot, or by what it starts with. */
+void check_goes_on(struct replica *r, bool stops)
+{
+	CHECK(r->w, "membership", stops || !member_was_removed(core_state(r->core), r->member), "%s has applied its own removal and goes on", r->name);
+}
+
 /* ---- starts and snapshots ---- */
 
 void check_started(struct replica *r)

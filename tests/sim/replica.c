@@ -257,6 +257,7 @@ void replica_run(struct replica *r)
 	core_take(r->core, &up);
 	check_taken(r, &up.write);
 	check_step(r);
+	check_goes_on(r, up.fatal != CORE_OK);
 	if (r->pause_next) {
 		r->held_update = up;
 		r->holding = true;
