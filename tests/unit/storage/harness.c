@@ -55,6 +55,37 @@ void remove_tree(const char *path)
 	(void)nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
+static void copy_file(const char *from, const char *to)
+{
+	uint8_t block[4096];
+	FILE *in = fopen(from, "r"), *out = fopen(to, "w");
+	size_t n;
+	ck_assert(in && out);
+	while ((n = fread(block, 1, sizeof block, in)) > 0)
+		ck_assert_uint_eq(fwrite(block, 1, n, out), n);
+	ck_assert_int_eq(fclose(in), 0);
+	ck_assert_int_eq(fclose(out), 0);
+}
+
+void copy_tree(const char *from, const char *to)
+{
+	DIR *d = opendir(from);
+	ck_assert_ptr_nonnull(d);
+	ck_assert_int_eq(mkdir(to, 0700), 0);
+	for (struct dirent *de; (de = readdir(d)) != NULL;) {
+		if (strcmp(de->d_name, ".") == 0 || strcmp(de->d_name, "..") == 0)
+			continue;
+		char *a = path_under(from, de->d_name), *b = path_under(to, de->d_name);
+		if (de->d_type == DT_DIR)
+			copy_tree(a, b);
+		else
+			copy_file(a, b);
+		free(a);
+		free(b);
+	}
+	closedir(d);
+}
+
 static bool ends_with(const char *s, const char *suffix)
 {
 	size_t len = strlen(s), n = strlen(suffix);

@@ -55,6 +55,8 @@ void install_snapshot(struct storage *st, uint64_t index, uint64_t term, uint64_
 void check_snapshot(struct storage *st, uint64_t index, uint64_t term, uint64_t chunks, size_t chunk_len);
 char *snapshot_dir(const char *dir, uint64_t index, uint64_t term); /* free() it */
 
+void copy_tree(const char *from, const char *to); /* files, and directories of files */
+
 /* Flips one bit of every place where `needle` stands in the file; how many there were. */
 size_t flip_in_file(const char *path, struct slice needle);
 
@@ -63,6 +65,7 @@ TCase *case_log(void);
 TCase *case_log_misuse(void);
 TCase *case_snapshot(void);
 TCase *case_damage(void);
+TCase *case_mend(void);
 TCase *case_space(void);
 TCase *case_crash(void);
 

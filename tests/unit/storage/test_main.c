@@ -10,6 +10,7 @@ int main(void)
 	suite_add_tcase(s, case_log_misuse());
 	suite_add_tcase(s, case_snapshot());
 	suite_add_tcase(s, case_damage());
+	suite_add_tcase(s, case_mend());
 	suite_add_tcase(s, case_space());
 	suite_add_tcase(s, case_crash());
 	SRunner *sr = srunner_create(s);
