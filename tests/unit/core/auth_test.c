@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/pbw.h"
 #include "etcd/rpc.pb-c.h"
 #include "support/mini_cell.h"
 
@@ -115,6 +116,81 @@ static void check_permissions(struct mini_cell *m, size_t i)
 	OK(m, put_as(m, i, "root", "/b"));
 }
 
+/* ---- watches ---- */
+
+enum { WATCH = 1 };
+
+static struct {
+	unsigned created, refused, canceled, events;
+} seen;
+
+static void on_output(void *ctx, size_t i, struct core_output *o)
+{
+	(void)ctx;
+	(void)i;
+	for (size_t at = 0; at < o->messages.len;) {
+		const uint8_t *p = o->messages.ptr + at;
+		size_t len = (size_t)p[0] | (size_t)p[1] << 8 | (size_t)p[2] << 16 | (size_t)p[3] << 24;
+		Etcdserverpb__WatchResponse *r = etcdserverpb__watch_response__unpack(NULL, len, p + 4);
+
+		ck_assert_ptr_nonnull(r);
+		seen.created += r->created && !r->canceled;
+		seen.refused += r->created && r->canceled;
+		seen.canceled += !r->created && r->canceled;
+		seen.events += (unsigned)r->n_events;
+		etcdserverpb__watch_response__free_unpacked(r, NULL);
+		at += 4 + len;
+	}
+}
+
+static void run_writable(struct mini_cell *m, size_t i, time_ms ms)
+{
+	for (time_ms t = 0; t < ms; t += 10) {
+		mini_run(m, 10);
+		mini_stream(m, i, EVENT_STREAM_WRITABLE, WATCH, METHOD_COUNT, slice_of(NULL, 0));
+	}
+}
+
+static void watch(struct mini_cell *m, size_t i, struct slice end)
+{
+	struct buf b = { 0 };
+	size_t mark = pbw_open(&b, 1);
+
+	pbw_bytes(&b, 1, slice_of_str("/a"));
+	pbw_bytes(&b, 2, end);
+	pbw_close(&b, mark);
+	mini_stream(m, i, EVENT_STREAM_MESSAGE, WATCH, METHOD_COUNT, buf_view(&b));
+	buf_free(&b);
+}
+
+START_TEST(auth__a_watch_lasts_as_long_as_the_right_to_it)
+{
+	struct mini_cell *m = cell_with(0);
+	size_t l = mini_leader(m), f = l == 0 ? 1 : 0;
+
+	memset(&seen, 0, sizeof seen);
+	mini_on_output(m, on_output, NULL);
+	mini_as(m, "ann");
+	mini_stream(m, f, EVENT_STREAM_OPEN, WATCH, METHOD_WATCH_WATCH, slice_of(NULL, 0));
+	watch(m, f, slice_of(NULL, 0));
+	watch(m, f, slice_of("", 1));
+	watch(m, f, slice_of_str("/b"));
+	run_writable(m, f, 300);
+	ck_assert_uint_eq(seen.created, 1);
+	ck_assert_uint_eq(seen.refused, 2);
+	OK(m, put_as(m, l, "root", "/a"));
+	run_writable(m, f, 300);
+	ck_assert_uint_eq(seen.events, 1);
+	mini_as(m, "root");
+	OK(m, take_role(m, l, "ann", "a"));
+	OK(m, put_as(m, l, "root", "/a"));
+	run_writable(m, f, 300);
+	ck_assert_uint_eq(seen.canceled, 1);
+	ck_assert_uint_eq(seen.events, 1);
+	mini_free(m);
+}
+END_TEST
+
 START_TEST(auth__holds_at_every_replica)
 {
 	struct mini_cell *m = cell_with(0);
@@ -201,6 +277,7 @@ int main(void)
 	int failed;
 
 	tcase_set_timeout(tc, 60);
+	tcase_add_test(tc, auth__a_watch_lasts_as_long_as_the_right_to_it);
 	tcase_add_test(tc, auth__holds_at_every_replica);
 	tcase_add_test(tc, auth__is_judged_where_the_log_stands);
 	tcase_add_test(tc, auth__survives_snapshots);
