@@ -80,9 +80,11 @@ def term(cell):
 def main():
     import failover
     import headline
+    import library
     import limits
     import locks
-    kinds = {"locks": locks.run, "failover": failover.run, "watches": failover.watches, "expiry": limits.expiry, "overload": limits.overload, "headline": headline.run}
+    kinds = {"locks": locks.run, "failover": failover.run, "watches": failover.watches, "expiry": limits.expiry, "overload": limits.overload, "headline": headline.run,
+             "cached": library.caches, "clients": library.losses}
     parser = argparse.ArgumentParser()
     parser.add_argument("kinds", nargs="+", choices=kinds)
     parser.add_argument("--server", default=str(cells.TOP / "build" / "server" / "holdfastd"))

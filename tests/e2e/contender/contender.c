@@ -3,7 +3,7 @@
  *   contender ENDPOINTS NAME SESSIONS TTL_S SQLITE_FILE [PSQL COMMAND]
  *
  * It prints what happens, a line each: "open N", "queued", "granted I TOKEN", "wrote TARGET TOKEN RESULT", "state I STATE REASON", "lost I REASON",
- * "unlocked RESULT", "counts SAFE JEOPARDY EXPIRED" (sessions that were ever in JEOPARDY or EXPIRED). On its input it is told:
+ * "unlocked RESULT", "counts SAFE JEOPARDY EXPIRED REMAINING_MS" (sessions that were ever in JEOPARDY or EXPIRED; the least that any has left). On its input it is told:
  *   write   the holder writes with the token it was granted, whatever has become of the lock since: a write that was prepared before
  *   unlock  the holder gives the lock up
  *   token   prints what hf_lock_token says now
@@ -163,15 +163,19 @@ static void on_close(void *arg, const struct hf_result *r)
 static void counts(void)
 {
 	int safe = 0, jeopardy = 0, expired = 0;
-	for (int i = 0; i < sessions; i++)
+	uint32_t least = UINT32_MAX;
+	for (int i = 0; i < sessions; i++) {
+		uint32_t remaining = hf_session_remaining_ms(contenders[i].session);
 		safe += hf_session_state(contenders[i].session) == HF_SAFE;
+		least = remaining < least ? remaining : least;
+	}
 	pthread_mutex_lock(&mu);
 	for (int i = 0; i < sessions; i++) {
 		jeopardy += contenders[i].jeopardy;
 		expired += contenders[i].expired;
 	}
 	pthread_mutex_unlock(&mu);
-	say("counts %d %d %d", safe, jeopardy, expired);
+	say("counts %d %d %d %u", safe, jeopardy, expired, least);
 }
 
 static void unlock(void)
