@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/pbw.h"
 #include "internal.h"
+#include "path.h"
 
 /* ---- helpers ---- */
 
@@ -138,12 +139,22 @@ static uint64_t first_unanswered(const struct sess *s)
 	return s->next_request_id + 1;
 }
 
+/* The cell says no to others, and has more work with those that ask: and they are no misses. */
+static bool may_be_cached(const struct sess *s, struct slice path)
+{
+	for (size_t i = 0; i < s->prefixes_len; i++) {
+		if (path_is_under(path, slice_of_str(s->prefixes[i])))
+			return true;
+	}
+	return false;
+}
+
 static void pack_get(struct sess *s, struct call *c, struct buf *ret)
 {
 	Holdfast__V1__NodesGetRequest get = HOLDFAST__V1__NODES_GET_REQUEST__INIT;
 	Holdfast__V1__NodesListRequest list = HOLDFAST__V1__NODES_LIST_REQUEST__INIT;
 	char *path = text_of(buf_view(&c->path));
-	c->caching = !c->plain && s->state == HF_SAFE && s->now < s->cache_until;
+	c->caching = !c->plain && s->state == HF_SAFE && s->now < s->cache_until && may_be_cached(s, buf_view(&c->path));
 	c->epoch = s->epoch;
 	get.path = list.path = path;
 	get.session = list.session = c->caching ? s->id : 0;

@@ -1,6 +1,6 @@
 /* lock.c: hold a lock and hand its token to what the lock guards: here a table in SQLite.
  *
- *   lock ENDPOINTS FILE        cc lock.c $(pkg-config --cflags --libs holdfast holdfast-fence-sqlite) */
+ *   lock ENDPOINTS FILE        cc lock.c $(pkg-config --cflags --libs holdfast holdfast-fence-sqlite sqlite3) */
 #include <holdfast.h>
 #include <holdfast_fence.h>
 #include <sqlite3.h>

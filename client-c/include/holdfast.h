@@ -119,7 +119,7 @@ enum hf_reason {
 /** A reason in a few words; static. */
 HF_API const char *hf_reason_text(enum hf_reason reason);
 
-/** remaining_ms: as hf_session_remaining_ms() at that moment. */
+/** The state that the session is in from now on, and why. The last is HF_EXPIRED or HF_CLOSED. */
 typedef void (*hf_state_callback)(void *arg, struct hf_session *session, enum hf_state state, enum hf_reason reason);
 
 struct hf_session_options {
@@ -138,7 +138,7 @@ struct hf_session_options {
 	void *arg;
 };
 
-/** What a callback is told. Fields that a call has nothing for are zero. All dies with the callback's return, but the lock, which is the caller's. */
+/** A value with a path. */
 struct hf_node {
 	const char *path;
 	struct hf_slice value;
@@ -157,13 +157,14 @@ struct hf_place {
 	int shared;
 };
 
+/** What a callback is told. Fields that a call has nothing for are zero. All dies with the callback's return, but the lock, which is the caller's. */
 struct hf_result {
 	enum hf_code code;
 	const char *text;    /* why; never NULL */
 	int64_t revision;    /* of the cell when it was answered */
 	const struct hf_node *nodes;
 	size_t nodes_len;    /* 1 for a single node */
-	int more;            /* hf_list: there are more behind the last */
+	int more;            /* hf_list: there are more behind the last; hf_members: there may be */
 	struct hf_lock *lock;
 	const struct hf_place *places;
 	size_t places_len;
@@ -179,14 +180,15 @@ HF_API enum hf_code hf_session_open(struct hf_client *client, const struct hf_se
 HF_API enum hf_code hf_session_open_async(struct hf_client *client, const struct hf_session_options *options, uint32_t timeout_ms, hf_callback callback, void *arg,
 					  struct hf_session **ret_session);
 
+/** Where it is now; by a clock that is read now, even when the client's thread is late. */
 HF_API enum hf_state hf_session_state(struct hf_session *session);
 /** How long it is certain that the cell has not ended the session, from now; 0 when it is not SAFE. For those about to act: what takes longer may be too late. */
 HF_API uint32_t hf_session_remaining_ms(struct hf_session *session);
 /** Its lease, as the etcd API knows it; 0 before it is open. */
 HF_API int64_t hf_session_id(struct hf_session *session);
 
-/** Ends the session in the cell, with all that is bound to it, in one step; then frees it, whatever the result. Calls under way end with HF_CANCELED. The
- *  session's locks and watches have been freed, or are freed by nothing but hf_unlock and hf_watch_stop before this call.
+/** Ends the session in the cell, with all that is bound to it, in one step; then frees it, whatever the result. Calls under way end with HF_CANCELED. Free its
+ *  locks and watches before, or in the callbacks that tell of their end.
  *  returns  HF_OK: the cell has ended it; HF_TIMEOUT: not heard within timeout_ms, it ends when its TTL has passed; HF_SESSION_LOST: it was over already */
 HF_API enum hf_code hf_session_close(struct hf_session *session, uint32_t timeout_ms);
 /** The session may not be used any more; it is freed after the callback has returned. */
@@ -216,7 +218,7 @@ struct hf_lock_options {
  *           HF_SESSION_LOST
  *  Holding is not proof: hand hf_lock_token() to whatever the lock guards (holdfast_fence.h). */
 HF_API enum hf_code hf_lock(struct hf_session *session, struct hf_slice name, const struct hf_lock_options *options, struct hf_lock **ret_lock);
-/** result.lock is yours. *ret_call (may be NULL) is for hf_cancel. */
+/** result.lock is yours, so there has to be a callback (HF_INVALID). *ret_call (may be NULL) is for hf_cancel. */
 HF_API enum hf_code hf_lock_async(struct hf_session *session, struct hf_slice name, const struct hf_lock_options *options, hf_callback callback, void *arg,
 				  uint64_t *ret_call);
 
@@ -248,19 +250,23 @@ struct hf_value {
 	int64_t revision; /* of the cell when this was so */
 	int cached;       /* served from memory */
 };
-HF_API void hf_value_free(struct hf_value *value); /* NULL is fine */
+/** Frees what a call gave; NULL is fine. */
+HF_API void hf_value_free(struct hf_value *value);
 
 /** Who leads now. HF_NOT_FOUND: nobody does. */
 HF_API enum hf_code hf_leader(struct hf_session *session, struct hf_slice name, uint32_t timeout_ms, struct hf_value **ret_leader);
 HF_API enum hf_code hf_leader_async(struct hf_session *session, struct hf_slice name, uint32_t timeout_ms, hf_callback callback, void *arg);
 /** Told who leads, then each new leader and each new value, in order; HF_NOT_FOUND when nobody does; last of all HF_SESSION_LOST, HF_CANCELED or another error. */
 HF_API enum hf_code hf_observe(struct hf_session *session, struct hf_slice name, hf_callback callback, void *arg, struct hf_watch **ret_watch);
-/** Who leads or holds, and who waits, in order; of a lock as well. Owned; free with hf_places_free. */
+/** Owned; free with hf_places_free. */
 struct hf_places {
 	size_t len;
-	struct hf_place at[];
+	int more; /* there may be more behind the last */
+	const struct hf_place *at;
 };
+/** Frees what a call gave; NULL is fine. */
 HF_API void hf_places_free(struct hf_places *places);
+/** Who leads or holds, and who waits, in order; of a lock as well; at most 1,000 of them. Nobody is an empty list. */
 HF_API enum hf_code hf_members(struct hf_session *session, struct hf_slice name, uint32_t timeout_ms, struct hf_places **ret_places);
 HF_API enum hf_code hf_members_async(struct hf_session *session, struct hf_slice name, uint32_t timeout_ms, hf_callback callback, void *arg);
 
@@ -288,23 +294,27 @@ enum hf_create_flags {
 	HF_EPHEMERAL = 1, /* ends with the session */
 	HF_SEQUENTIAL = 2 /* a rising number is put behind the path */
 };
-/** Creates a node. ret_path: may be NULL; the path it has, for hf_string_free. HF_EXISTS: there is one. */
+/** Creates a node. ret_path: may be NULL; the path it has, for hf_string_free. HF_EXISTS: there is one; HF_INVALID: a malformed path, a value above
+ *  HF_VALUE_MAX; HF_EPHEMERAL before the session is open. */
 HF_API enum hf_code hf_create(struct hf_session *session, const char *path, struct hf_slice value, unsigned int flags, uint32_t timeout_ms, char **ret_path);
 HF_API enum hf_code hf_create_async(struct hf_session *session, const char *path, struct hf_slice value, unsigned int flags, uint32_t timeout_ms, hf_callback callback,
 				    void *arg);
+/** Frees what a call gave; NULL is fine. */
 HF_API void hf_string_free(char *string);
 
 /** Deletes a node. HF_NOT_FOUND; HF_CONFLICT: another version. */
 HF_API enum hf_code hf_delete(struct hf_session *session, const char *path, int64_t if_version, uint32_t timeout_ms);
 HF_API enum hf_code hf_delete_async(struct hf_session *session, const char *path, int64_t if_version, uint32_t timeout_ms, hf_callback callback, void *arg);
 
-/** The children of a node, by their bytes, without values; at most 1,000 (more: set in the callback form). Cached like values. */
+/** Owned; free with hf_list_free. */
 struct hf_list {
 	size_t len;
-	int more;
-	struct hf_node at[];
+	int more; /* there are more behind the last */
+	const struct hf_node *at;
 };
+/** Frees what a call gave; NULL is fine. */
 HF_API void hf_list_free(struct hf_list *list);
+/** The children of a node, by their bytes, without values; at most 1,000. Cached like values. */
 HF_API enum hf_code hf_list(struct hf_session *session, const char *path, uint32_t timeout_ms, struct hf_list **ret_list);
 HF_API enum hf_code hf_list_async(struct hf_session *session, const char *path, uint32_t timeout_ms, hf_callback callback, void *arg);
 
@@ -315,6 +325,7 @@ struct hf_cache_stats {
 	uint64_t oldest_ms;     /* how long ago the oldest cached value was fetched */
 	uint64_t hit_age_ms;    /* sum over hits of how long ago the value had been fetched: by hits, the mean age */
 };
+/** What the session's cache has done: the hit rate is hits by hits and misses; only what may be cached counts. */
 HF_API void hf_cache_stats(struct hf_session *session, struct hf_cache_stats *ret_stats);
 
 /* ---- watches ---- */

@@ -70,12 +70,14 @@ static int take_value(void *out, const struct hf_result *r)
 static int take_list(void *out, const struct hf_result *r)
 {
 	struct hf_list **ret = out, *l = mem_zalloc(sizeof(*l) + r->nodes_len * sizeof(l->at[0]));
+	struct hf_node *at = (struct hf_node *)(l + 1);
 	l->len = r->nodes_len;
 	l->more = r->more;
+	l->at = at;
 	for (size_t i = 0; i < l->len; i++) {
-		l->at[i] = r->nodes[i];
-		l->at[i].value = (struct hf_slice){ NULL, 0 };
-		l->at[i].path = strcpy(mem_alloc(strlen(r->nodes[i].path) + 1), r->nodes[i].path);
+		at[i] = r->nodes[i];
+		at[i].value = (struct hf_slice){ NULL, 0 };
+		at[i].path = strcpy(mem_alloc(strlen(r->nodes[i].path) + 1), r->nodes[i].path);
 	}
 	*ret = l;
 	return 0;
@@ -91,13 +93,16 @@ void hf_list_free(struct hf_list *list)
 static int take_places(void *out, const struct hf_result *r)
 {
 	struct hf_places **ret = out, *p = mem_zalloc(sizeof(*p) + r->places_len * sizeof(p->at[0]));
+	struct hf_place *at = (struct hf_place *)(p + 1);
 	p->len = r->places_len;
+	p->more = r->more;
+	p->at = at;
 	for (size_t i = 0; i < p->len; i++) {
 		void *key = mem_alloc(r->places[i].key.len + 1);
-		p->at[i] = r->places[i];
-		if (p->at[i].key.len)
-			memcpy(key, p->at[i].key.ptr, p->at[i].key.len);
-		p->at[i].key.ptr = key;
+		at[i] = r->places[i];
+		if (at[i].key.len)
+			memcpy(key, at[i].key.ptr, at[i].key.len);
+		at[i].key.ptr = key;
 	}
 	*ret = p;
 	return 0;
@@ -225,7 +230,7 @@ static bool from_memory(struct hf_session *s, const char *path, struct hf_value 
 enum hf_code hf_get(struct hf_session *session, const char *path, uint32_t timeout_ms, struct hf_value **ret_value)
 {
 	enum hf_code code;
-	if (from_memory(session, path, ret_value, &code))
+	if (path && from_memory(session, path, ret_value, &code))
 		return code;
 	BLOCK(session->client, take_value, ret_value, hf_get_async(session, path, timeout_ms, waiter_tell, &w));
 }

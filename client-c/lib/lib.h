@@ -96,6 +96,7 @@ struct ask {
 	hf_watch_callback fired; /* WATCH */
 	void *arg, *fired_arg;
 	struct hf_lock *lock;    /* LOCK: owned until it is handed over */
+	struct buf name;         /* of hf_members: whose queue is looked for */
 	struct hf_watch *watch;  /* WATCH, TOLD */
 };
 
@@ -144,13 +145,13 @@ struct hf_session {
 	uint64_t telling;       /* the tag whose callback runs; 0: none */
 };
 
-/* With mu held: puts the ask in and steps the core with it; sets its tag in both. */
+/* With mu held: puts the ask in and steps the core with it; sets its tag in both. Pokes. */
 void session_ask(struct hf_session *s, struct ask *a, struct sess_ask *what);
-/* Lets the client's thread carry out what the core has decided; not with client.mu held. */
+/* With mu held, for without it the session may be gone: lets the client's thread carry out what the core has decided. */
 void session_poke(struct hf_session *s);
 void session_work(struct hf_session *s); /* client's thread */
-/* With mu held: waits until no callback of that tag runs, unless this is the thread that runs it. */
-void session_await_quiet(struct hf_session *s, uint64_t tag);
+/* With mu held: waits until no callback of that tag runs, unless this is the thread that runs it; then frees the ask. */
+void session_forget(struct hf_session *s, uint64_t tag);
 struct ask *ask_new(struct hf_session *s, enum ask_kind kind, hf_callback callback, void *arg);
 void ask_free(struct ask *a);
 
@@ -164,7 +165,7 @@ struct told {
 	struct hf_node one, *nodes;
 	struct hf_place *places;
 };
-void told_init(struct told *t, const struct sess_out *o);
+void told_init(struct told *t, const struct sess_out *o, struct slice name); /* name: of the queue that was asked for; empty elsewhere */
 void told_deinit(struct told *t);
 
 /* ---- blocking.c ---- */

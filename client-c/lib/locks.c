@@ -38,7 +38,6 @@ static enum hf_code ask_lock(struct hf_session *s, struct sess_ask *what, const 
 	if (ret_call)
 		*ret_call = what->tag;
 	pthread_mutex_unlock(&s->mu);
-	session_poke(s);
 	return HF_OK;
 }
 
@@ -46,7 +45,7 @@ enum hf_code hf_lock_async(struct hf_session *session, struct hf_slice name, con
 			   uint64_t *ret_call)
 {
 	struct sess_ask what = { .kind = SESS_ASK_LOCK, .name = slice_in(name) };
-	if (!name_is_ok(name))
+	if (!name_is_ok(name) || !callback)
 		return HF_INVALID;
 	return ask_lock(session, &what, options, callback, arg, ret_call);
 }
@@ -55,7 +54,7 @@ enum hf_code hf_campaign_async(struct hf_session *session, struct hf_slice name,
 			       void *arg, uint64_t *ret_call)
 {
 	struct sess_ask what = { .kind = SESS_ASK_CAMPAIGN, .name = slice_in(name), .bytes = slice_in(value) };
-	if (!name_is_ok(name) || value.len > HF_VALUE_MAX)
+	if (!name_is_ok(name) || !callback || value.len > HF_VALUE_MAX)
 		return HF_INVALID;
 	return ask_lock(session, &what, options, callback, arg, ret_call);
 }
@@ -66,8 +65,8 @@ void hf_cancel(struct hf_session *s, uint64_t call)
 	pthread_mutex_lock(&s->mu);
 	e.now_ms = clock_ms();
 	sess_step(s->core, &e);
-	pthread_mutex_unlock(&s->mu);
 	session_poke(s);
+	pthread_mutex_unlock(&s->mu);
 }
 
 int64_t hf_lock_token(struct hf_lock *lock)
@@ -97,26 +96,22 @@ enum hf_code hf_unlock_async(struct hf_lock *lock, uint32_t timeout_ms, hf_callb
 	struct ask *a = ask_new(s, ASK_PLAIN, callback, arg);
 	struct sess_ask what = { .kind = SESS_ASK_UNLOCK, .hold = lock->tag };
 	pthread_mutex_lock(&s->mu);
-	ask_free(map64_remove(&s->asks, lock->tag));
-	session_await_quiet(s, lock->tag);
+	session_forget(s, lock->tag);
 	what.deadline_ms = deadline_of(clock_ms(), timeout_ms);
 	session_ask(s, a, &what);
 	pthread_mutex_unlock(&s->mu);
 	free(lock);
-	session_poke(s);
 	return HF_OK;
 }
 
 /* ---- elections ---- */
 
-static enum hf_code ask_call(struct hf_session *s, struct sess_ask *what, uint32_t timeout_ms, hf_callback callback, void *arg)
+static enum hf_code ask_call(struct hf_session *s, struct ask *a, struct sess_ask *what, uint32_t timeout_ms)
 {
-	struct ask *a = ask_new(s, ASK_PLAIN, callback, arg);
 	pthread_mutex_lock(&s->mu);
 	what->deadline_ms = deadline_of(clock_ms(), timeout_ms);
 	session_ask(s, a, what);
 	pthread_mutex_unlock(&s->mu);
-	session_poke(s);
 	return HF_OK;
 }
 
@@ -125,17 +120,17 @@ enum hf_code hf_proclaim_async(struct hf_lock *leadership, struct hf_slice value
 	struct sess_ask what = { .kind = SESS_ASK_PROCLAIM, .hold = leadership->tag, .bytes = slice_in(value) };
 	if (value.len > HF_VALUE_MAX)
 		return HF_INVALID;
-	return ask_call(leadership->session, &what, timeout_ms, callback, arg);
+	return ask_call(leadership->session, ask_new(leadership->session, ASK_PLAIN, callback, arg), &what, timeout_ms);
 }
 
-static enum hf_code ask_packed(struct hf_session *s, enum method_id method, const ProtobufCMessage *m, uint32_t timeout_ms, hf_callback callback, void *arg)
+static enum hf_code ask_packed(struct hf_session *s, struct ask *a, enum method_id method, const ProtobufCMessage *m, uint32_t timeout_ms)
 {
 	struct sess_ask what = { .kind = SESS_ASK_CALL, .method = method };
 	size_t len = protobuf_c_message_get_packed_size(m);
 	uint8_t *bytes = mem_alloc(len + 1);
 	enum hf_code c;
 	what.bytes = slice_of(bytes, protobuf_c_message_pack(m, bytes));
-	c = ask_call(s, &what, timeout_ms, callback, arg);
+	c = ask_call(s, a, &what, timeout_ms);
 	free(bytes);
 	return c;
 }
@@ -151,17 +146,20 @@ enum hf_code hf_leader_async(struct hf_session *session, struct hf_slice name, u
 	if (!name_is_ok(name))
 		return HF_INVALID;
 	r.name = data_in(name);
-	return ask_packed(session, METHOD_ELECTION_LEADER, &r.base, timeout_ms, callback, arg);
+	return ask_packed(session, ask_new(session, ASK_PLAIN, callback, arg), METHOD_ELECTION_LEADER, &r.base, timeout_ms);
 }
 
-/* The places of the queue of this very name come first: shorter names are before longer ones that begin with them. */
+/* The queue of this very name comes first, when there is one: shorter names are before longer ones that begin with them. */
 enum hf_code hf_members_async(struct hf_session *session, struct hf_slice name, uint32_t timeout_ms, hf_callback callback, void *arg)
 {
 	Holdfast__V1__LocksListRequest r = HOLDFAST__V1__LOCKS_LIST_REQUEST__INIT;
+	struct ask *a;
 	if (!name_is_ok(name))
 		return HF_INVALID;
 	r.prefix = data_in(name);
-	return ask_packed(session, METHOD_LOCKS_LIST, &r.base, timeout_ms, callback, arg);
+	a = ask_new(session, ASK_PLAIN, callback, arg);
+	buf_append_slice(&a->name, slice_in(name));
+	return ask_packed(session, a, METHOD_LOCKS_LIST, &r.base, timeout_ms);
 }
 
 enum hf_code hf_observe(struct hf_session *session, struct hf_slice name, hf_callback callback, void *arg, struct hf_watch **ret_watch)
@@ -169,7 +167,7 @@ enum hf_code hf_observe(struct hf_session *session, struct hf_slice name, hf_cal
 	struct sess_ask what = { .kind = SESS_ASK_OBSERVE, .name = slice_in(name), .deadline_ms = SESS_NEVER };
 	struct hf_watch *w;
 	struct ask *a;
-	if (!name_is_ok(name))
+	if (!name_is_ok(name) || !callback)
 		return HF_INVALID;
 	w = mem_zalloc(sizeof(*w));
 	w->session = session;
@@ -180,6 +178,5 @@ enum hf_code hf_observe(struct hf_session *session, struct hf_slice name, hf_cal
 	w->tag = session->next_tag + 1;
 	session_ask(session, a, &what);
 	pthread_mutex_unlock(&session->mu);
-	session_poke(session);
 	return HF_OK;
 }

@@ -24,7 +24,6 @@ static enum hf_code ask(struct hf_session *s, struct sess_ask *what, uint32_t ti
 	what->deadline_ms = deadline_of(clock_ms(), timeout_ms);
 	session_ask(s, a, what);
 	pthread_mutex_unlock(&s->mu);
-	session_poke(s);
 	return HF_OK;
 }
 
@@ -61,7 +60,7 @@ static bool tell_cached(struct hf_session *s, const char *path, bool children, h
 	if (hit) {
 		o.code = c.exists ? HF_OK : HF_NOT_FOUND;
 		o.revision = c.revision;
-		told_init(&t, &o);
+		told_init(&t, &o, slice_of(NULL, 0));
 		if (!children) {
 			t.one = c.node;
 			t.one.path = c.exists ? path : "";
@@ -124,6 +123,8 @@ enum hf_code hf_create_async(struct hf_session *session, const char *path, struc
 	r.path = (char *)(uintptr_t)path;
 	r.value = (ProtobufCBinaryData){ .data = (uint8_t *)(uintptr_t)value.ptr, .len = value.len };
 	r.session = flags & HF_EPHEMERAL ? hf_session_id(session) : 0;
+	if ((flags & HF_EPHEMERAL) && !r.session)
+		return HF_INVALID; /* not open yet: it would stay for ever */
 	r.sequential = (flags & HF_SEQUENTIAL) != 0;
 	return ask_write(session, METHOD_NODES_CREATE, &r.base, timeout_ms, callback, arg);
 }
@@ -161,7 +162,6 @@ static enum hf_code start(struct hf_session *s, struct ask *a, struct sess_ask *
 	what->deadline_ms = deadline_of(clock_ms(), timeout_ms);
 	session_ask(s, a, what);
 	pthread_mutex_unlock(&s->mu);
-	session_poke(s);
 	return HF_OK;
 }
 
@@ -205,9 +205,8 @@ void hf_watch_stop(struct hf_watch *w)
 	e.now_ms = clock_ms();
 	e.ask = (struct sess_ask){ .kind = SESS_ASK_STOP, .tag = w->tag };
 	sess_step(s->core, &e);
-	ask_free(map64_remove(&s->asks, w->tag));
-	session_await_quiet(s, w->tag);
-	pthread_mutex_unlock(&s->mu);
+	session_forget(s, w->tag);
 	session_poke(s);
+	pthread_mutex_unlock(&s->mu);
 	free(w);
 }

@@ -53,9 +53,9 @@ static void read_leader(struct told *t, const V3electionpb__LeaderResponse *r)
 	t->one.session = r->kv->lease;
 }
 
-static void read_places(struct told *t, const Holdfast__V1__LocksListResponse *r)
+static void read_places(struct told *t, const Holdfast__V1__LocksListResponse *r, struct slice name)
 {
-	const Holdfast__V1__LockQueue *q = r->n_locks ? r->locks[0] : NULL;
+	const Holdfast__V1__LockQueue *q = r->n_locks && slice_eq(slice_of(r->locks[0]->name.data, r->locks[0]->name.len), name) ? r->locks[0] : NULL;
 	t->places = mem_zalloc(((q ? q->n_places : 0) + 1) * sizeof(*t->places));
 	t->result.places = t->places;
 	for (size_t i = 0; q && i < q->n_places; i++) {
@@ -67,9 +67,10 @@ static void read_places(struct told *t, const Holdfast__V1__LocksListResponse *r
 						  .shared = p->mode == V3LOCKPB__LOCK_MODE__SHARED };
 		t->result.places_len = i + 1;
 	}
+	t->result.more = q && r->n_locks == 1 && r->next.len > 0;
 }
 
-static void read_reply(struct told *t, enum method_id method)
+static void read_reply(struct told *t, enum method_id method, struct slice name)
 {
 	switch (method) {
 	case METHOD_NODES_GET: {
@@ -85,7 +86,7 @@ static void read_reply(struct told *t, enum method_id method)
 	case METHOD_NODES_DELETE: one_node(t, ((const Holdfast__V1__NodesDeleteResponse *)t->message)->node); break;
 	case METHOD_ELECTION_LEADER:
 	case METHOD_ELECTION_OBSERVE: read_leader(t, (const V3electionpb__LeaderResponse *)t->message); break;
-	case METHOD_LOCKS_LIST: read_places(t, (const Holdfast__V1__LocksListResponse *)t->message); break;
+	case METHOD_LOCKS_LIST: read_places(t, (const Holdfast__V1__LocksListResponse *)t->message, name); break;
 	default: break;
 	}
 }
@@ -113,7 +114,7 @@ static void read_refusal(struct hf_result *r, struct slice details)
 
 /* ---- */
 
-void told_init(struct told *t, const struct sess_out *o)
+void told_init(struct told *t, const struct sess_out *o, struct slice name)
 {
 	const ProtobufCMessageDescriptor *d = method_by_id(o->method)->reply;
 	memset(t, 0, sizeof(*t));
@@ -127,7 +128,7 @@ void told_init(struct told *t, const struct sess_out *o)
 		if (pb_check(d, buf_view(&o->bytes), 60) == PB_CHECK_OK)
 			t->message = protobuf_c_message_unpack(d, NULL, o->bytes.len, o->bytes.ptr);
 		if (t->message)
-			read_reply(t, o->method);
+			read_reply(t, o->method, name);
 		else
 			t->result.code = HF_FAILED;
 	}

@@ -21,6 +21,7 @@ void ask_free(struct ask *a)
 	if (!a)
 		return;
 	free(a->lock);
+	buf_free(&a->name);
 	free(a);
 }
 
@@ -31,6 +32,7 @@ void session_ask(struct hf_session *s, struct ask *a, struct sess_ask *what)
 	map64_put(&s->asks, a->tag, a);
 	e.ask = *what;
 	sess_step(s->core, &e);
+	session_poke(s);
 }
 
 void session_poke(struct hf_session *s)
@@ -46,10 +48,12 @@ void session_poke(struct hf_session *s)
 		client_wake(c);
 }
 
-void session_await_quiet(struct hf_session *s, uint64_t tag)
+void session_forget(struct hf_session *s, uint64_t tag)
 {
+	/* First: who tells of it has the ask in hand. */
 	while (s->telling == tag && !client_is_here(s->client))
 		pthread_cond_wait(&s->quiet, &s->mu);
+	ask_free(map64_remove(&s->asks, tag));
 }
 
 /* ---- what happens ---- */
@@ -59,8 +63,8 @@ static void happened(struct hf_session *s, struct sess_event *e)
 	pthread_mutex_lock(&s->mu);
 	e->now_ms = clock_ms(); /* C4 */
 	sess_step(s->core, e);
-	pthread_mutex_unlock(&s->mu);
 	session_poke(s);
+	pthread_mutex_unlock(&s->mu);
 }
 
 static void stream_message(void *owner, struct io *io, struct slice bytes)
@@ -195,7 +199,7 @@ static void answered(struct hf_session *s, const struct sess_out *o)
 		return;
 	copy = *a;
 	last = is_last(a, o);
-	told_init(&t, o);
+	told_init(&t, o, buf_view(&a->name));
 	if (copy.kind == ASK_LOCK && o->code == HF_OK) {
 		t.result.lock = copy.lock;
 		pthread_mutex_lock(&s->mu);
@@ -384,7 +388,6 @@ enum hf_code hf_session_close_async(struct hf_session *s, uint32_t timeout_ms, h
 	what.deadline_ms = deadline_of(clock_ms(), timeout_ms);
 	session_ask(s, a, &what);
 	pthread_mutex_unlock(&s->mu);
-	session_poke(s);
 	return HF_OK;
 }
 

@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import tempfile
 import time
+from pathlib import Path
 
 import cached
 import cells
@@ -60,7 +61,7 @@ def a_leader_that_was_stopped_is_fenced_off(server):
         waiters = [contender(each) for _ in range(processes)]
         for w in waiters:
             w.wait("open", 60)
-        cells.wait_for("all queue", lambda: places(cell.replicas[0], b"leader") == 1 + processes * each, 60)
+        cells.wait_for("all queue", lambda: places(cell.replicas[0], b"leader") == 1 + processes * each, 60, step=0.2)
         assert not any(w.all("granted") for w in waiters)
 
         old.process.send_signal(signal.SIGSTOP)
@@ -228,6 +229,34 @@ def the_examples_do_what_they_say(server):
         for name, want in EXAMPLES.items():
             r = subprocess.run([built(server, f"client-c/examples/example-{name}"), cell.endpoints], capture_output=True, text=True, timeout=40, check=False)
             assert r.returncode == 0 and r.stdout == want, f"{name}: status {r.returncode}\n{r.stdout}\n{r.stderr}"
+
+
+@test(own=True, timeout=90)
+def every_call_in_both_forms(server):
+    """What each answers, when all is well and when it is asked for what cannot be; and a read from memory takes less than a microsecond of the processor."""
+    with cells.Cell(server, 3) as cell:
+        r = subprocess.run([built(server, "tests/e2e/calls/calls"), cell.endpoints], capture_output=True, text=True, timeout=80, check=False)
+        hit, *rest = r.stdout.splitlines() or [""]
+        assert r.returncode == 0 and rest == ["done"], f"status {r.returncode}\n{r.stdout}\n{r.stderr}"
+        assert "HOLDFAST_TEST_CLIENTS" in os.environ or int(hit.split()[1]) < 1000, hit  # with sanitizers anything may take longer
+
+
+@test(timeout=90)
+def a_program_of_an_installed_library(server):
+    """As an application is built: the flags from pkg-config, the headers and libraries from where they were installed."""
+    with tempfile.TemporaryDirectory(prefix="holdfast-installed-") as folder:
+        subprocess.run(["meson", "install", "-C", cells.TOP / "build", "--no-rebuild", "--quiet", "--destdir", folder], check=True, stdout=subprocess.DEVNULL)
+        pc = next(Path(folder).rglob("holdfast.pc"))
+        env = dict(os.environ, PKG_CONFIG_PATH=str(pc.parent), PKG_CONFIG_SYSROOT_DIR=folder)
+        flags = subprocess.run(["pkg-config", "--cflags", "--libs", "holdfast", "holdfast-fence-sqlite", "sqlite3"], env=env, text=True, capture_output=True, check=True).stdout.split()
+        assert next(Path(folder).rglob("man3/hf_lock.3"))
+        for compiler, source in ((["cc", "-std=c99", "-pedantic"], "lock.c"), (["g++", "-std=c++11", "-pedantic"], "try.cc")):
+            subprocess.run([*compiler, "-Wall", "-Wextra", "-Werror", "-D_POSIX_C_SOURCE=200809L", "-o", f"{folder}/{source}.out", cells.TOP / "client-c" / "examples" / source, *flags],
+                           check=True)
+        with cells.Cell(server, 1) as cell:
+            env = dict(os.environ, LD_LIBRARY_PATH=str(pc.parent.parent))
+            r = subprocess.run([f"{folder}/lock.c.out", cell.endpoints], env=env, capture_output=True, text=True, timeout=40, check=False)
+            assert r.returncode == 0 and r.stdout == EXAMPLES["lock"], f"status {r.returncode}\n{r.stdout}\n{r.stderr}"
 
 
 @test(own=True, timeout=60)

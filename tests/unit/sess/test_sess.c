@@ -294,6 +294,30 @@ START_TEST(cache__values_and_their_absence)
 }
 END_TEST
 
+/* The cell would say no; and they would count as misses. */
+START_TEST(cache__what_lies_elsewhere_is_not_asked_for)
+{
+	struct hf_cache_stats stats;
+	kit_teardown();
+	kit_setup_under("/c");
+	kit_open();
+	for (size_t i = 0; i < 4; i++) {
+		static const struct { const char *path; bool caching; } of[] = { { "/c", true }, { "/c/x", true }, { "/cx", false }, { "/other", false } };
+		Holdfast__V1__NodesGetRequest *r;
+		struct sess_out *call;
+		kit_ask((struct sess_ask){ .kind = SESS_ASK_GET, .tag = 10 + i, .path = slice_of_str(of[i].path) });
+		call = kit_next(SESS_CALL);
+		r = holdfast__v1__nodes_get_request__unpack(NULL, call->bytes.len, call->bytes.ptr);
+		ck_assert(r && (r->cache != 0) == of[i].caching && (r->session != 0) == of[i].caching);
+		holdfast__v1__nodes_get_request__free_unpacked(r, NULL);
+		kit_value(call, of[i].path, "1", 50, of[i].caching ? 5 : 0);
+		ck_assert_int_eq(kit_cached(of[i].path), of[i].caching);
+	}
+	sess_cache_stats(kit.s, kit.now, &stats);
+	ck_assert(stats.misses == 2 && stats.hits == 2 && stats.entries == 2);
+}
+END_TEST
+
 START_TEST(cache__an_invalidation_drops_and_is_acknowledged)
 {
 	Holdfast__V1__SessionRequest *m;
@@ -830,7 +854,7 @@ int main(void)
 	ADD(s, "stream", open_setup, stream__resumes_elsewhere_with_its_secret, stream__silence_is_left, stream__what_an_old_one_says_is_not_heard,
 	    stream__the_session_is_gone, stream__taken_over_once_is_resumed_again_and_again_is_the_end, stream__closes_in_order);
 	ADD(s, "call", open_setup, call__sent_again_with_its_id, call__no_more_ids_than_the_cell_keeps_results, call__time_runs_out);
-	ADD(s, "cache", open_setup, cache__values_and_their_absence, cache__an_invalidation_drops_and_is_acknowledged,
+	ADD(s, "cache", open_setup, cache__values_and_their_absence, cache__what_lies_elsewhere_is_not_asked_for, cache__an_invalidation_drops_and_is_acknowledged,
 	    cache__an_answer_under_way_is_renounced, cache__a_new_term_empties_it, cache__any_reply_may_tell_the_term,
 	    cache__the_clock_is_read_after_the_value_was_loaded, cache__an_unheard_number_empties_it, cache__has_a_bound);
 	ADD(s, "watch", open_setup, watch__fires_once, watch__an_event_may_come_before_its_answer, watch__its_right_is_taken_away, watch__is_armed_again_and_sees_what_it_missed,
