@@ -23,6 +23,10 @@ enum metric {
 	METRIC_CLIENT_BYTES_IN,     /* of messages */
 	METRIC_CLIENT_BYTES_OUT,
 	METRIC_SLOW_APPLY,          /* turns of the core's thread that took long */
+	METRIC_SNAPSHOT_CHUNKS_IN,  /* of other replicas, written aside */
+	METRIC_SNAPSHOT_BYTES_IN,
+	METRIC_SNAPSHOT_CHUNKS_OUT, /* read for other replicas, and sent */
+	METRIC_SNAPSHOT_BYTES_OUT,
 	METRIC_COUNT
 };
 

@@ -132,6 +132,10 @@ void metrics_write_calls(struct gateway *g, struct buf *out)
 	histogram(out, "etcd_disk_backend_commit_duration_seconds", "The same: log and backend are one.", all, METRIC_TIME_LOG_COMMIT);
 	histogram(out, "etcd_snap_db_save_total_duration_seconds", "How long it took to write a snapshot.", all, METRIC_TIME_SNAPSHOT_SAVE);
 	histogram(out, "etcd_mvcc_hash_rev_duration_seconds", "How long it took to hash the keys up to a revision.", all, METRIC_TIME_HASH_REV);
+	metric_counter(out, "holdfast_snapshot_received_chunks_total", "Chunks of snapshots that other replicas sent, written to disk.", all->counters[METRIC_SNAPSHOT_CHUNKS_IN]);
+	metric_counter(out, "holdfast_snapshot_received_bytes_total", "Their bytes.", all->counters[METRIC_SNAPSHOT_BYTES_IN]);
+	metric_counter(out, "holdfast_snapshot_sent_chunks_total", "Chunks of snapshots read from disk and sent to other replicas.", all->counters[METRIC_SNAPSHOT_CHUNKS_OUT]);
+	metric_counter(out, "holdfast_snapshot_sent_bytes_total", "Their bytes.", all->counters[METRIC_SNAPSHOT_BYTES_OUT]);
 	metric_gauge(out, "etcd_disk_wal_write_bytes_total", "Bytes of entries written to the log.", all->counters[METRIC_LOG_WRITE_BYTES]);
 	metric_counter(out, "etcd_server_health_success", "Health checks that were answered with true.", all->counters[METRIC_HEALTH_OK]);
 	metric_counter(out, "etcd_server_health_failures", "Health checks that were answered with false.", all->counters[METRIC_HEALTH_BAD]);

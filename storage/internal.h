@@ -14,6 +14,7 @@
 #define BALLAST_FILE "ballast"
 #define SNAP_PREFIX "snap-"
 #define TMP_SUFFIX ".tmp"
+#define PART_SUFFIX ".part"
 #define LOG_TMP_DIR LOG_DIR TMP_SUFFIX
 #define DAMAGED_DIR "damaged"
 #define DATA_FILE "data.mdb"
@@ -186,7 +187,50 @@ void snap_release(struct storage *st, struct snap *sn);
 void snap_list_drop_newest(struct storage *st); /* from the list, at open */
 void snap_list_free(struct storage *st);
 
+bool snap_name_parse(const char *name, const char *suffix, struct snap_id *ret);
+
+/* ---- snap_write.c ---- */
+
+enum writer_phase {
+	WRITER_WRITING,
+	WRITER_SEALED,
+	WRITER_NAMED,
+};
+
+struct writer_mark {
+	uint64_t chunks, bytes;
+};
+
+struct storage_snapshot_writer {
+	struct list link; /* storage.writers; guarded by snap_mu */
+	struct storage *st;
+	struct snap_id id;
+	char *tmp_path, *path;
+	enum writer_phase phase;
+	/* while WRITING */
+	struct env env;
+	MDB_txn *txn;               /* NULL: nothing since the last commit */
+	size_t txn_bytes;
+	struct writer_mark durable; /* committed */
+	struct writer_mark now;     /* with what is in txn */
+};
+
+/* Listed, with nothing open and nothing on disk. */
+enum err writer_new(struct storage *st, struct snap_id id, const char *suffix, struct storage_snapshot_writer **ret, struct errmsg *em);
+void writer_free(struct storage_snapshot_writer *w);
+enum err writer_make(struct storage_snapshot_writer *w, struct errmsg *em); /* its directory anew, open */
+enum err writer_begin(struct storage_snapshot_writer *w, struct errmsg *em);
+enum err writer_commit(struct storage_snapshot_writer *w, struct errmsg *em);
+
+/* ---- snap_part.c ---- */
+
+enum err snap_part_load(struct storage *st, struct errmsg *em); /* at open: what there is, into the state; removes what is of no use */
+
 /* ---- snap_read.c ---- */
+
+enum err snap_chunks_count(const struct env *ev, MDB_txn *txn, uint64_t *ret, struct errmsg *em);
+/* Reads the chunks before `chunks`. ERR_CORRUPT: one is missing or damaged. */
+enum err snap_chunks_check(const struct env *ev, MDB_txn *txn, uint64_t chunks, uint64_t *ret_bytes, struct errmsg *em);
 
 #define SNAP_META_RECORD "meta"
 void snap_meta_encode(const struct storage_snapshot_meta *meta, struct buf *b);

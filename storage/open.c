@@ -253,6 +253,8 @@ static enum err open_locked(struct storage *st, const struct storage_options *op
 		e = with_ballast(st, boot_step, em);
 	if (!e)
 		e = snap_list_clean(st, em);
+	if (!e)
+		e = snap_part_load(st, em);
 	return e ? e : mend_clean(st, em);
 }
 

@@ -27,13 +27,13 @@ char *snap_path(const struct storage *st, struct snap_id id, const char *suffix)
 	return path_join(st->dir, name);
 }
 
-static bool name_parse(const char *name, struct snap_id *ret)
+bool snap_name_parse(const char *name, const char *suffix, struct snap_id *ret)
 {
 	char again[NAME_SIZE];
 	struct snap_id id;
 	if (sscanf(name, SNAP_PREFIX "%" SCNu64 "-%" SCNu64, &id.index, &id.term) != 2)
 		return false;
-	snprintf(again, sizeof again, NAME_FORMAT, id.index, id.term);
+	snprintf(again, sizeof again, NAME_FORMAT "%s", id.index, id.term, suffix);
 	if (strcmp(name, again) != 0)
 		return false;
 	*ret = id;
@@ -77,7 +77,7 @@ enum err snap_list_load(struct storage *st, struct errmsg *em)
 		return e;
 	for (struct dirent *de; (de = readdir(d)) != NULL;) {
 		struct snap_id id;
-		if (name_parse(de->d_name, &id))
+		if (snap_name_parse(de->d_name, "", &id))
 			insert_new(st, id);
 	}
 	closedir(d);

@@ -18,6 +18,55 @@ struct storage_snapshot_reader {
 	struct map_use use;
 };
 
+/* ---- chunks of an environment, whole or not ---- */
+
+static enum err chunk_corrupt(const struct env *ev, uint64_t number, const char *what, struct errmsg *em)
+{
+	char text[80];
+	snprintf(text, sizeof text, "snapshot chunk %llu %s", (unsigned long long)number, what);
+	return env_corrupt(ev, text, em);
+}
+
+static enum err chunk_view(const struct env *ev, MDB_txn *txn, uint64_t number, struct map_use *use, struct slice *ret, struct errmsg *em)
+{
+	MDB_val key = key_of(&number), value;
+	int rc = mdb_get(txn, ev->table, &key, &value);
+	if (rc == MDB_NOTFOUND)
+		return chunk_corrupt(ev, number, "is missing", em);
+	if (rc)
+		return env_err(ev, rc, "read the snapshot", em);
+	if (!chunk_decode(number, value, ret))
+		return chunk_corrupt(ev, number, "does not match its checksum", em);
+	map_use_note(use, value);
+	return ERR_OK;
+}
+
+enum err snap_chunks_count(const struct env *ev, MDB_txn *txn, uint64_t *ret, struct errmsg *em)
+{
+	MDB_stat stat;
+	int rc = mdb_stat(txn, ev->table, &stat);
+	if (rc)
+		return env_err(ev, rc, "read the snapshot", em);
+	*ret = stat.ms_entries;
+	return ERR_OK;
+}
+
+enum err snap_chunks_check(const struct env *ev, MDB_txn *txn, uint64_t chunks, uint64_t *ret_bytes, struct errmsg *em)
+{
+	struct map_use use = { 0 };
+	uint64_t bytes = 0;
+	for (uint64_t n = 0; n < chunks; n++) {
+		struct slice chunk;
+		enum err e = chunk_view(ev, txn, n, &use, &chunk, em);
+		if (e)
+			return e;
+		bytes += chunk.len;
+		map_use_drop(&use, RESIDENT_BYTES);
+	}
+	*ret_bytes = bytes;
+	return ERR_OK;
+}
+
 /* ---- meta ---- */
 
 void snap_meta_encode(const struct storage_snapshot_meta *meta, struct buf *b)
@@ -46,7 +95,7 @@ static enum err meta_read(struct storage_snapshot_reader *r, MDB_txn *txn, struc
 {
 	struct slice body;
 	struct storage_snapshot_meta m;
-	MDB_stat stat;
+	uint64_t chunks;
 	enum err e = record_get(&r->env, txn, SNAP_META_RECORD, &body, em);
 	if (e == ERR_NOT_FOUND)
 		return env_corrupt(&r->env, "the snapshot was never finished", em);
@@ -56,10 +105,10 @@ static enum err meta_read(struct storage_snapshot_reader *r, MDB_txn *txn, struc
 		return env_corrupt(&r->env, "the snapshot's description cannot be read", em);
 	if (m.index != id.index || m.term != id.term)
 		return env_corrupt(&r->env, "the snapshot is not the one its name says", em);
-	int rc = mdb_stat(txn, r->env.table, &stat);
-	if (rc)
-		return env_err(&r->env, rc, "read the snapshot", em);
-	if (stat.ms_entries != m.chunks)
+	e = snap_chunks_count(&r->env, txn, &chunks, em);
+	if (e)
+		return e;
+	if (chunks != m.chunks)
 		return env_corrupt(&r->env, "the snapshot has not as many chunks as it should", em);
 	r->config = buf_copy_of(m.config);
 	r->meta = m;
@@ -129,28 +178,6 @@ void storage_snapshot_close(struct storage_snapshot_reader *r)
 
 /* ---- chunks ---- */
 
-static enum err chunk_corrupt(struct storage_snapshot_reader *r, uint64_t number, const char *what, struct errmsg *em)
-{
-	char text[80];
-	snprintf(text, sizeof text, "snapshot chunk %llu %s", (unsigned long long)number, what);
-	return env_corrupt(&r->env, text, em);
-}
-
-static enum err chunk_view(struct storage_snapshot_reader *r, MDB_txn *txn, uint64_t number, struct slice *ret,
-			   struct errmsg *em)
-{
-	MDB_val key = key_of(&number), value;
-	int rc = mdb_get(txn, r->env.table, &key, &value);
-	if (rc == MDB_NOTFOUND)
-		return chunk_corrupt(r, number, "is missing", em);
-	if (rc)
-		return env_err(&r->env, rc, "read the snapshot", em);
-	if (!chunk_decode(number, value, ret))
-		return chunk_corrupt(r, number, "does not match its checksum", em);
-	map_use_note(&r->use, value);
-	return ERR_OK;
-}
-
 enum err storage_snapshot_read(struct storage_snapshot_reader *r, uint64_t number, struct buf *ret_chunk,
 			       struct errmsg *em)
 {
@@ -163,7 +190,7 @@ enum err storage_snapshot_read(struct storage_snapshot_reader *r, uint64_t numbe
 	enum err e = env_begin(&r->env, false, &txn, em);
 	if (e)
 		return e;
-	e = chunk_view(r, txn, number, &chunk, em);
+	e = chunk_view(&r->env, txn, number, &r->use, &chunk, em);
 	if (!e) {
 		buf_clear(ret_chunk);
 		buf_append_slice(ret_chunk, chunk);
@@ -175,18 +202,11 @@ enum err storage_snapshot_read(struct storage_snapshot_reader *r, uint64_t numbe
 
 static enum err verify_chunks(struct storage_snapshot_reader *r, MDB_txn *txn, struct errmsg *em)
 {
-	uint64_t bytes = 0;
-	for (uint64_t n = 0; n < r->meta.chunks; n++) {
-		struct slice chunk;
-		enum err e = chunk_view(r, txn, n, &chunk, em);
-		if (e)
-			return e;
-		bytes += chunk.len;
-		map_use_drop(&r->use, RESIDENT_BYTES);
-	}
-	if (bytes != r->meta.bytes)
-		return env_corrupt(&r->env, "the snapshot has not as many bytes as it should", em);
-	return ERR_OK;
+	uint64_t bytes;
+	enum err e = snap_chunks_check(&r->env, txn, r->meta.chunks, &bytes, em);
+	if (!e && bytes != r->meta.bytes)
+		e = env_corrupt(&r->env, "the snapshot has not as many bytes as it should", em);
+	return e;
 }
 
 enum err snap_verify(struct storage *st, const char *path, struct snap_id id, bool whole,

@@ -20,30 +20,6 @@
 #define COMMIT_CHUNKS 2000u
 #define CHUNK_MAX (UINT64_C(1) << 30)
 
-enum writer_phase {
-	WRITER_WRITING,
-	WRITER_SEALED,
-	WRITER_NAMED,
-};
-
-struct writer_mark {
-	uint64_t chunks, bytes;
-};
-
-struct storage_snapshot_writer {
-	struct list link; /* storage.writers; guarded by snap_mu */
-	struct storage *st;
-	struct snap_id id;
-	char *tmp_path, *path;
-	enum writer_phase phase;
-	/* while WRITING */
-	struct env env;
-	MDB_txn *txn;               /* NULL: nothing since the last commit */
-	size_t txn_bytes;
-	struct writer_mark durable; /* committed */
-	struct writer_mark now;     /* with what is in txn */
-};
-
 /* ---- create ---- */
 
 static enum err too_old(const struct storage_snapshot_writer *w, struct errmsg *em)
@@ -73,7 +49,7 @@ static enum err writer_list(struct storage_snapshot_writer *w, struct errmsg *em
 	return e;
 }
 
-static void writer_free(struct storage_snapshot_writer *w)
+void writer_free(struct storage_snapshot_writer *w)
 {
 	pthread_mutex_lock(&w->st->snap_mu);
 	list_remove(&w->link);
@@ -83,7 +59,7 @@ static void writer_free(struct storage_snapshot_writer *w)
 	free(w);
 }
 
-static enum err writer_make(struct storage_snapshot_writer *w, struct errmsg *em)
+enum err writer_make(struct storage_snapshot_writer *w, struct errmsg *em)
 {
 	enum err e = dir_remove(w->tmp_path, em); /* an abort may have failed to */
 	if (!e)
@@ -93,30 +69,38 @@ static enum err writer_make(struct storage_snapshot_writer *w, struct errmsg *em
 	return e;
 }
 
-enum err storage_snapshot_create(struct storage *st, uint64_t index, uint64_t term, struct storage_snapshot_writer **ret,
-				 struct errmsg *em)
+enum err writer_new(struct storage *st, struct snap_id id, const char *suffix, struct storage_snapshot_writer **ret, struct errmsg *em)
 {
-	ASSERT(index > 0);
+	ASSERT(id.index > 0);
 	struct storage_snapshot_writer *w = mem_zalloc(sizeof *w);
 	w->st = st;
-	w->id = (struct snap_id){ .index = index, .term = term };
-	w->tmp_path = snap_path(st, w->id, TMP_SUFFIX);
-	w->path = snap_path(st, w->id, "");
+	w->id = id;
+	w->tmp_path = snap_path(st, id, suffix);
+	w->path = snap_path(st, id, "");
 	list_init(&w->link);
 	enum err e = too_old(w, em);
 	if (!e)
 		e = writer_list(w, em);
-	if (e) {
+	if (e)
 		writer_free(w);
+	else
+		*ret = w;
+	return e;
+}
+
+enum err storage_snapshot_create(struct storage *st, uint64_t index, uint64_t term, struct storage_snapshot_writer **ret,
+				 struct errmsg *em)
+{
+	struct storage_snapshot_writer *w;
+	enum err e = writer_new(st, (struct snap_id){ .index = index, .term = term }, TMP_SUFFIX, &w, em);
+	if (e)
 		return e;
-	}
 	e = writer_make(w, em);
-	if (e) {
+	if (e)
 		storage_snapshot_abort(w);
-		return e;
-	}
-	*ret = w;
-	return ERR_OK;
+	else
+		*ret = w;
+	return e;
 }
 
 void storage_snapshot_abort(struct storage_snapshot_writer *w)
@@ -145,12 +129,12 @@ static void fall_back(struct storage_snapshot_writer *w)
 	w->now = w->durable;
 }
 
-static enum err writer_begin(struct storage_snapshot_writer *w, struct errmsg *em)
+enum err writer_begin(struct storage_snapshot_writer *w, struct errmsg *em)
 {
 	return w->txn ? ERR_OK : env_begin(&w->env, true, &w->txn, em);
 }
 
-static enum err writer_commit(struct storage_snapshot_writer *w, struct errmsg *em)
+enum err writer_commit(struct storage_snapshot_writer *w, struct errmsg *em)
 {
 	if (!w->txn)
 		return ERR_OK;
@@ -187,17 +171,30 @@ static enum err append_chunk(struct storage_snapshot_writer *w, struct slice chu
 	return e;
 }
 
-static enum err compare_chunk(struct storage_snapshot_writer *w, uint64_t number, struct slice chunk, struct errmsg *em)
+/* A view until the next write. */
+static enum err get_chunk(struct storage_snapshot_writer *w, uint64_t number, struct slice *ret, struct errmsg *em)
 {
 	MDB_val key = key_of(&number), value;
-	struct slice had;
 	enum err e = writer_begin(w, em); /* its own transaction sees what it has not committed */
 	if (e)
 		return e;
 	int rc = mdb_get(w->txn, w->env.table, &key, &value);
 	if (rc)
 		return env_err(&w->env, rc, "read the snapshot back", em);
-	if (chunk_decode(number, value, &had) && slice_eq(had, chunk))
+	if (chunk_decode(number, value, ret))
+		return ERR_OK;
+	errmsg_set(em, "chunk %llu of the snapshot of index %llu does not match its checksum", (unsigned long long)number,
+		   (unsigned long long)w->id.index);
+	return ERR_CORRUPT;
+}
+
+static enum err compare_chunk(struct storage_snapshot_writer *w, uint64_t number, struct slice chunk, struct errmsg *em)
+{
+	struct slice had;
+	enum err e = get_chunk(w, number, &had, em);
+	if (e)
+		return e;
+	if (slice_eq(had, chunk))
 		return ERR_OK;
 	errmsg_set(em, "chunk %llu of the snapshot of index %llu came again with other bytes: start it anew",
 		   (unsigned long long)number, (unsigned long long)w->id.index);
@@ -219,6 +216,28 @@ enum err storage_snapshot_write(struct storage_snapshot_writer *w, uint64_t numb
 uint64_t storage_snapshot_next(const struct storage_snapshot_writer *w)
 {
 	return w->now.chunks;
+}
+
+uint64_t storage_snapshot_bytes(const struct storage_snapshot_writer *w)
+{
+	return w->now.bytes;
+}
+
+enum err storage_snapshot_sync(struct storage_snapshot_writer *w, struct errmsg *em)
+{
+	return writer_commit(w, em);
+}
+
+enum err storage_snapshot_read_back(struct storage_snapshot_writer *w, uint64_t number, struct buf *ret_chunk, struct errmsg *em)
+{
+	struct slice chunk;
+	ASSERT(number < w->now.chunks);
+	enum err e = get_chunk(w, number, &chunk, em);
+	if (e)
+		return e;
+	buf_clear(ret_chunk);
+	buf_append_slice(ret_chunk, chunk);
+	return ERR_OK;
 }
 
 /* ---- finish ---- */

@@ -3,7 +3,8 @@
  * A data directory holds
  *   lock                 locked while a process has the directory open: there is never a second one
  *   log/                 one LMDB environment: identity, hard state, log entries
- *   snap-<index>-<term>/ one LMDB environment a whole snapshot; with `.tmp` behind it, one still being written
+ *   snap-<index>-<term>/ one LMDB environment a whole snapshot; with `.tmp` behind it, one still being written; with `.part`,
+ *                        one still being received
  *   ballast              space kept back, so that a full disk can still be put in order
  *   damaged/             the log and the snapshot as a damage was found in them, until what was lost is there again
  * Nobody else may touch what is inside. Every record carries a CRC-32C that is checked whenever the record is read,
@@ -81,6 +82,13 @@ struct storage_snapshot_meta {
 	struct slice config;  /* opaque: membership and whatever else is needed before the chunks */
 };
 
+/* Of a snapshot that is being received. It is known again by its first four. */
+struct storage_snapshot_part {
+	uint64_t index, term;
+	uint64_t chunks, state_hash; /* of the whole, as they were announced */
+	uint64_t have;               /* chunks that are there, from 0 */
+};
+
 /* The last entry that the log once held durably, and has not now: {0,0}: nothing is lost. Whoever promised entries must not act on a log that is shorter:
  * it stands here, over restarts, until the log ends with an entry of a later term, or of this one at this index or above. */
 struct storage_lost {
@@ -99,6 +107,7 @@ struct storage_state {
 	uint64_t last_term;                    /* of last_index; 0 when nothing was ever written */
 	bool has_snapshot;
 	struct storage_snapshot_meta snapshot; /* zeros without one */
+	struct storage_snapshot_part part;     /* each of its chunks whole; zeros: none. Never one of what there is, or of what is older */
 	uint64_t ballast_bytes;                /* what is really kept back */
 	bool ballast_short;                    /* less than was asked for: warn the operator */
 	struct storage_lost lost;
@@ -171,12 +180,30 @@ void storage_read_result_free(struct storage_read_result *r); /* leaves it empty
 enum err storage_snapshot_create(struct storage *st, uint64_t index, uint64_t term, struct storage_snapshot_writer **ret,
 				 struct errmsg *em);
 
+/* The same for one that is received, which may take long: what was written stays over a restart, but for the newest of it that were not durable,
+ * until it is finished, aborted or dropped, or another one is begun: there is one at a time.
+ *  part        have is not looked at
+ *  ERR_EXISTS, ERR_BUSY as above */
+enum err storage_snapshot_receive(struct storage *st, const struct storage_snapshot_part *part, struct storage_snapshot_writer **ret,
+				  struct errmsg *em);
+/* Goes on with it, at storage_snapshot_next(). ERR_NOT_FOUND: there is nothing of this one. ERR_EXISTS, ERR_BUSY as above */
+enum err storage_snapshot_resume(struct storage *st, const struct storage_snapshot_part *part, struct storage_snapshot_writer **ret,
+				 struct errmsg *em);
+/* Ends the writer, and leaves what it has written to a later resume. NULL is fine */
+void storage_snapshot_suspend(struct storage_snapshot_writer *w);
+/* Drops whatever was received and suspended. */
+enum err storage_snapshot_drop_part(struct storage *st, struct errmsg *em);
+
 /* Chunks come in order, from 0. One that was written before may come again with the same bytes. Not durable by itself.
  * After an error (ERR_DISK_FULL) some chunks before this one may be gone too: go on at storage_snapshot_next().
  *  ERR_NOT_FOUND  a chunk is missing before this one
  *  ERR_CORRUPT    this chunk was written before, with other bytes */
 enum err storage_snapshot_write(struct storage_snapshot_writer *w, uint64_t number, struct slice chunk, struct errmsg *em);
 uint64_t storage_snapshot_next(const struct storage_snapshot_writer *w); /* the number of the first chunk not written */
+uint64_t storage_snapshot_bytes(const struct storage_snapshot_writer *w); /* of those before it */
+enum err storage_snapshot_sync(struct storage_snapshot_writer *w, struct errmsg *em); /* makes all of them durable */
+/* One of them, as it is on the disk. Replaces what is in ret_chunk, and reuses its room. */
+enum err storage_snapshot_read_back(struct storage_snapshot_writer *w, uint64_t number, struct buf *ret_chunk, struct errmsg *em);
 
 /* Syncs, reads all of it back, puts it in the old one's place. For a snapshot of our own state: its index is in the log.
  *  meta        borrowed; index and term as at the start

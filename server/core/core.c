@@ -300,6 +300,8 @@ void core_step(struct core *c, const struct core_event *e)
 	case EVENT_SNAPSHOT_SAVED: snapshot_saved(c, e->saved.index, e->saved.err); break;
 	case EVENT_CHUNK_READ: snapshot_chunk_read(c, e); break;
 	case EVENT_CHUNK_WRITTEN: snapshot_chunk_written(c, e->chunk.job, e->chunk.err); break;
+	case EVENT_SNAPSHOT_LOADED: snapshot_loaded(c, e->loaded.job, e->loaded.err, e->loaded.state); break;
+	case EVENT_SNAPSHOT_PART: snapshot_part_found(c, e); break;
 	case EVENT_STREAM_OPEN:
 	case EVENT_STREAM_MESSAGE:
 	case EVENT_STREAM_WRITABLE:
@@ -512,7 +514,7 @@ void core_status(const struct core *c, struct core_status *ret)
 	ret->heartbeats_late = raft_heartbeats_late(c->raft);
 	ret->promotions = c->seen.promotions;
 	ret->auth_revision = auth_revision(c->auth);
-	ret->snapshot_under_way = c->snapshots.id.index != 0;
+	ret->snapshot_under_way = c->snapshots.install.phase != INSTALL_NONE;
 	ret->leases_renewed = c->seen.leases_renewed;
 	ret->snapshots_installed = c->seen.snapshots_installed;
 	ret->snapshots_sent = c->seen.snapshots_sent;

@@ -90,7 +90,9 @@ enum core_event_kind {
 	EVENT_CANCEL,         /* tag: the caller is gone or gave up; no answer is wanted any more */
 	EVENT_SNAPSHOT_SAVED, /* saved: answers SNAPSHOT_SAVE; the view is closed by the core */
 	EVENT_CHUNK_READ,     /* chunk: answers SNAPSHOT_READ */
-	EVENT_CHUNK_WRITTEN,  /* chunk: answers SNAPSHOT_WRITE */
+	EVENT_CHUNK_WRITTEN,  /* chunk: answers SNAPSHOT_WRITE and SNAPSHOT_INSTALL */
+	EVENT_SNAPSHOT_LOADED, /* loaded: answers SNAPSHOT_LOAD */
+	EVENT_SNAPSHOT_PART,  /* part: before the first message: what the disk holds of a snapshot that was being received when the last process ended */
 	EVENT_STREAM_OPEN,    /* stream: a Watch, Observe or Session stream was opened (tag, method, bytes: Observe's request; Session: 32 random bytes) */
 	EVENT_STREAM_MESSAGE, /* stream: a packed WatchRequest or SessionRequest */
 	EVENT_STREAM_WRITABLE,/* stream: the last output has been taken, more may come */
@@ -126,6 +128,16 @@ struct core_event {
 			uint64_t chunks;     /* CHUNK_READ: how many it has */
 			uint64_t state_hash; /* CHUNK_READ */
 		} chunk;
+		struct {
+			uint64_t job;
+			enum err err;
+			struct state *state; /* when err is ERR_OK; moved in, *state is zeroed */
+		} loaded;
+		struct {
+			struct entry_id id;
+			uint64_t chunks, state_hash; /* of the whole, as they were with SNAPSHOT_WRITE */
+			uint64_t have;               /* chunks that are there, from 0 */
+		} part;
 		struct {
 			uint64_t tag;
 			enum method_id method;
@@ -174,8 +186,10 @@ struct core_output {
 enum snapshot_job_kind {
 	SNAPSHOT_SAVE,   /* write `view` as a snapshot (snapshot.h) and make it durable */
 	SNAPSHOT_READ,   /* read chunk `chunk` of snapshot `id` ({0,0}: the newest) */
-	SNAPSHOT_WRITE,  /* write received chunk; number 0 starts anew; last: verify, sync, rename */
-	SNAPSHOT_ABORT,  /* drop what was received */
+	SNAPSHOT_WRITE,  /* write a received chunk aside; number 0 starts anew, and whatever else was received is dropped. Not durable by itself */
+	SNAPSHOT_LOAD,   /* all of them are written: make them durable, and a state of what is read back */
+	SNAPSHOT_INSTALL, /* what was loaded becomes the newest snapshot, and the log gives way to it: in line with the log's writes */
+	SNAPSHOT_ABORT,  /* drop what was received, if anything */
 };
 
 struct snapshot_job {
@@ -183,9 +197,8 @@ struct snapshot_job {
 	uint64_t job;                 /* echoed */
 	const struct state *view;     /* SAVE: open until EVENT_SNAPSHOT_SAVED */
 	struct entry_id id;
-	uint64_t chunk, chunks;
-	bool last;
-	uint64_t state_hash;
+	uint64_t chunk, chunks;       /* chunks: WRITE, LOAD, INSTALL: of the whole */
+	uint64_t state_hash;          /* SAVE, WRITE, LOAD, INSTALL */
 	struct buf bytes;             /* WRITE; the taker's */
 };
 

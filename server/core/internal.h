@@ -317,6 +317,19 @@ struct snapshot_sender {
 	time_ms sent_at, started_at;
 };
 
+enum install_phase { INSTALL_NONE, INSTALL_RECEIVING, INSTALL_LOADING, INSTALL_READY, INSTALL_FINISHING };
+
+struct install {
+	enum install_phase phase;
+	struct entry_id id;          /* which snapshot it is, with the next two */
+	uint64_t chunks, state_hash;
+	uint64_t next;               /* the chunks before it are written */
+	uint64_t job;                /* under way; 0: none */
+	member_id from;              /* whoever sent something of it last; 0: nobody since the start */
+	raft_term offered;           /* the term in which that was */
+	struct state state;          /* from READY on */
+};
+
 struct snapshots {
 	struct entry_id saved; /* newest durable one */
 	bool wanted;           /* somebody needs one, and there is none */
@@ -330,15 +343,7 @@ struct snapshots {
 	uint64_t next_job;
 	raft_index trim_to;    /* for the next write */
 	struct snapshot_sender senders[RAFT_MEMBERS_MAX];
-	/* receiving */
-	struct snapshot_decoder *decoder;
-	member_id from;
-	struct entry_id id;
-	uint64_t next, chunks, state_hash, write_job;
-	bool finishing;        /* the last chunk is being made durable: `received` is whole */
-	struct state received;
-	bool held;             /* the last chunk is here and whole, and waits until the log is quiet */
-	struct buf held_chunk;
+	struct install install;
 };
 
 /* ---- alarms and comparison (alarms.c, compare.c) ----------------------------------------------------------------- */
@@ -727,6 +732,8 @@ void snapshot_send_forget(struct core *c, member_id to);
 void snapshot_receive(struct core *c, struct raft_message *m); /* empties m->data */
 void snapshot_receive_tick(struct core *c);
 void snapshot_chunk_written(struct core *c, uint64_t job, enum err e);
+void snapshot_part_found(struct core *c, const struct core_event *e);
+void snapshot_loaded(struct core *c, uint64_t job, enum err e, struct state *st);
 bool snapshot_blocks_appends(const struct core *c);
 void snapshot_close_take(struct core *c, struct state *view); /* a view, or a state that nobody needs any more; *view is empty afterwards */
 void snapshots_deinit(struct core *c);

@@ -1,54 +1,65 @@
 /* snapshot_receive.c: the state comes as a snapshot, since the log behind ours is gone.
  *
- *   (X1) chunks are taken in order; each goes through the decoder into a state of its own and to the disk, and the next is asked for once it
- *        is written. The state that serves is not touched until all is whole, verified and durable; then it is replaced in one step.
+ *   NONE ──chunk 0──► RECEIVING ──the last is written──► LOADING ──whole──► READY ──the log is quiet──► FINISHING ──► NONE
+ *
+ * What happens, in this order:
+ *   1. a chunk is written aside, and the one behind it is asked for; some of them are made durable together;
+ *   2. when all are there, they are made durable and read back from the disk, off this thread, into a state of its own;
+ *   3. it is compared with what was announced; from here on no entries are taken;
+ *   4. once all of our log is durable, the snapshot takes the place of the one before, and the log gives way to it;
+ *   5. the state that serves is replaced by the other one, and the leader hears that we have it.
+ * A crash before 4 leaves those chunks that were durable; the owner says after the start how many there are, and they are not sent again:
+ * whatever chunk comes, the answer names the one that is wanted. With all of them there it goes on at 2 without the leader. A crash
+ * in 4 leaves one or the other of the two snapshots, whole (storage.h).
+ *
+ *   (X1) chunks are taken in order. How many count is what the disk holds, and nothing that is remembered beside it: so the number that is asked for
+ *        may go back after a restart, and never says more than is there. The state that serves is not touched until all is whole, verified
+ *        and durable; then it is replaced in one step.
  *   (X2) what is damaged is refused, nothing is kept of it.
- *   (X3) the last chunk goes to the disk only when the log there is quiet (all of ours is durable), and no entries are taken until it is
- *        done: making the snapshot durable cuts the log, and an append must not meet a log cut under it. Entries dropped are sent again.
+ *   (X3) the snapshot is put in force only when the log is quiet (all of ours is durable), and no entries are taken until it is
+ *        done: that cuts the log, and an append must not meet a log cut under it. Entries dropped are sent again.
  *   (X4) a snapshot of what is committed here anyway is not installed; it is acknowledged once our log is durable up to it.
- *   (X5) entries inside the snapshot are never seen here: see W4 in propose.c for the calls among them, and waiters_recheck. */
+ *   (X5) entries inside the snapshot are never seen here: see W4 in propose.c for the calls among them, and waiters_recheck.
+ *   (X6) what is kept is of one snapshot: index, term, hash of the state and number of chunks. Another one throws it away, newer or (another
+ *        leader's) older, but for a late message of the same leader, whose snapshots only get newer. So does a log that has passed it by. */
 #include "internal.h"
-
-#define SNAPSHOT_DESCRIBES(s, m) ((s)->id.index == (m)->log.index && (s)->id.term == (m)->log.term)
 
 /* ---- beginning and end of a transfer ---- */
 
 static void forget(struct core *c)
 {
-	struct snapshots *s = &c->snapshots;
+	struct install *in = &c->snapshots.install;
 
-	if (s->finishing || s->held)
-		state_deinit(&s->received);
-	snapshot_decoder_free(s->decoder);
-	s->decoder = NULL;
-	buf_free(&s->held_chunk);
-	s->finishing = s->held = false;
-	s->id = (struct entry_id){ 0 };
-	s->next = s->chunks = s->write_job = 0;
+	if (in->phase >= INSTALL_READY && in->state.applied.index != 0)
+		snapshot_close_take(c, &in->state);
+	memset(in, 0, sizeof *in);
 }
 
 static void abort_transfer(struct core *c)
 {
-	if (c->snapshots.id.index == 0)
+	if (c->snapshots.install.phase == INSTALL_NONE)
 		return;
-	snapshot_job_new(c, SNAPSHOT_ABORT)->id = c->snapshots.id;
+	snapshot_job_new(c, SNAPSHOT_ABORT)->id = c->snapshots.install.id;
 	forget(c);
 }
 
 static void begin_transfer(struct core *c, const struct raft_message *m)
 {
-	struct snapshots *s = &c->snapshots;
+	struct install *in = &c->snapshots.install;
 
-	abort_transfer(c);
-	s->decoder = snapshot_decoder_new(c->config.cell_id);
-	s->id = m->log;
-	s->chunks = m->chunks;
-	s->state_hash = m->state_hash;
+	forget(c); /* writing chunk 0 drops what there is on disk */
+	in->phase = INSTALL_RECEIVING;
+	in->id = m->log;
+	in->chunks = m->chunks;
+	in->state_hash = m->state_hash;
 }
 
 static void reply(struct core *c, uint64_t next, bool reject)
 {
-	raft_reply_snapshot(c->raft, c->snapshots.from, c->snapshots.id, next, reject);
+	const struct install *in = &c->snapshots.install;
+
+	if (in->from)
+		raft_reply_snapshot(c->raft, in->from, in->id, next, reject);
 }
 
 static void refuse(struct core *c)
@@ -59,75 +70,34 @@ static void refuse(struct core *c)
 
 /* ---- chunks ---- */
 
-static void write_chunk(struct core *c, struct buf *bytes, bool last)
+static struct snapshot_job *order(struct core *c, enum snapshot_job_kind kind)
 {
-	struct snapshots *s = &c->snapshots;
-	struct snapshot_job *job = snapshot_job_new(c, SNAPSHOT_WRITE);
+	struct install *in = &c->snapshots.install;
+	struct snapshot_job *job = snapshot_job_new(c, kind);
 
-	job->id = s->id;
-	job->chunk = s->next;
-	job->chunks = s->chunks;
-	job->last = last;
-	job->state_hash = s->state_hash;
-	job->bytes = buf_take(bytes);
-	s->write_job = job->job;
-}
-
-/* Whether what was decoded is the snapshot that was announced. */
-static bool finish_decoding(struct core *c)
-{
-	struct snapshots *s = &c->snapshots;
-	enum err e = snapshot_decoder_finish(s->decoder, &s->received);
-
-	snapshot_decoder_free(s->decoder);
-	s->decoder = NULL;
-	if (e)
-		return false;
-	if (s->received.applied.index == s->id.index && s->received.applied.term == s->id.term &&
-	    state_hash(&s->received) == s->state_hash)
-		return true;
-	state_deinit(&s->received);
-	return false;
-}
-
-static bool log_is_quiet(const struct core *c)
-{
-	return raft_stable_index(c->raft) == raft_last_index(c->raft) && c->out.entries.len == 0;
-}
-
-static void write_last(struct core *c)
-{
-	struct snapshots *s = &c->snapshots;
-
-	if (!s->held || !log_is_quiet(c)) /* X3 */
-		return;
-	s->held = false;
-	s->finishing = true;
-	write_chunk(c, &s->held_chunk, true);
+	job->id = in->id;
+	job->chunks = in->chunks;
+	job->state_hash = in->state_hash;
+	in->job = job->job;
+	return job;
 }
 
 static void take_chunk(struct core *c, struct slice bytes)
 {
-	struct snapshots *s = &c->snapshots;
-	struct buf copy;
+	struct snapshot_job *job = order(c, SNAPSHOT_WRITE);
 
-	if (snapshot_decoder_feed(s->decoder, bytes) != ERR_OK) {
-		refuse(c); /* X2 */
+	job->chunk = c->snapshots.install.next;
+	job->bytes = buf_copy_of(bytes);
+}
+
+static void load_if_all(struct core *c)
+{
+	struct install *in = &c->snapshots.install;
+
+	if (in->next < in->chunks)
 		return;
-	}
-	copy = buf_copy_of(bytes);
-	if (s->next + 1 < s->chunks) {
-		write_chunk(c, &copy, false);
-		return;
-	}
-	if (!finish_decoding(c)) {
-		buf_free(&copy);
-		refuse(c);
-		return;
-	}
-	s->held = true;
-	s->held_chunk = copy;
-	write_last(c);
+	in->phase = INSTALL_LOADING;
+	order(c, SNAPSHOT_LOAD);
 }
 
 /* X4 */
@@ -140,28 +110,37 @@ static bool have_it(struct core *c, const struct raft_message *m)
 	return true;
 }
 
+static bool is_same(const struct install *in, const struct raft_message *m)
+{
+	return in->phase != INSTALL_NONE && in->id.index == m->log.index && in->id.term == m->log.term && in->chunks == m->chunks &&
+	       in->state_hash == m->state_hash;
+}
+
 static void receive(struct core *c, const struct raft_message *m)
 {
-	struct snapshots *s = &c->snapshots;
+	struct install *in = &c->snapshots.install;
 
 	if (m->chunks == 0 || m->chunk >= m->chunks || have_it(c, m))
 		return;
-	if (s->finishing || s->held) /* busy with the end of one */
+	if (in->phase >= INSTALL_READY) /* busy with the end of one */
 		return;
-	if (!SNAPSHOT_DESCRIBES(s, m) || s->chunks != m->chunks || s->state_hash != m->state_hash) {
+	if (!is_same(in, m)) {
+		if (in->offered == m->term && m->log.index < in->id.index) /* X6: late */
+			return;
 		if (m->chunk != 0) { /* the beginning of it is missing */
-			raft_reply_snapshot(c->raft, m->from, m->log, 0, m->chunk != 0);
+			raft_reply_snapshot(c->raft, m->from, m->log, 0, true);
 			return;
 		}
 		begin_transfer(c, m);
 	}
-	s->from = m->from;
-	if (s->write_job)
+	in->from = m->from;
+	in->offered = m->term;
+	if (in->job)
 		return;
-	if (m->chunk == s->next)
+	if (m->chunk == in->next)
 		take_chunk(c, m->data);
 	else
-		reply(c, s->next, false);
+		reply(c, in->next, false);
 }
 
 void snapshot_receive(struct core *c, struct raft_message *m)
@@ -171,14 +150,75 @@ void snapshot_receive(struct core *c, struct raft_message *m)
 	m->data = (struct slice){ 0 };
 }
 
+void snapshot_part_found(struct core *c, const struct core_event *e)
+{
+	struct install *in = &c->snapshots.install;
+
+	ASSERT(in->phase == INSTALL_NONE);
+	ASSERT(e->part.have <= e->part.chunks);
+	in->phase = INSTALL_RECEIVING;
+	in->id = e->part.id;
+	in->chunks = e->part.chunks;
+	in->state_hash = e->part.state_hash;
+	in->next = e->part.have;
+	if (in->id.index <= raft_commit_index(c->raft))
+		abort_transfer(c);
+	else
+		load_if_all(c);
+}
+
+/* ---- all is there ---- */
+
+static bool log_is_quiet(const struct core *c)
+{
+	return raft_stable_index(c->raft) == raft_last_index(c->raft) && c->out.entries.len == 0;
+}
+
 void snapshot_receive_tick(struct core *c)
 {
-	write_last(c);
+	struct install *in = &c->snapshots.install;
+
+	if (in->phase == INSTALL_NONE || in->phase == INSTALL_FINISHING)
+		return;
+	if (in->id.index <= raft_commit_index(c->raft)) { /* X6 */
+		abort_transfer(c);
+	} else if (in->phase == INSTALL_READY && log_is_quiet(c)) { /* X3 */
+		in->phase = INSTALL_FINISHING;
+		order(c, SNAPSHOT_INSTALL);
+	}
 }
 
 bool snapshot_blocks_appends(const struct core *c)
 {
-	return c->snapshots.finishing || c->snapshots.held;
+	return c->snapshots.install.phase >= INSTALL_READY;
+}
+
+/* Whether what was read back is the snapshot that was announced. */
+static bool is_announced(const struct install *in, const struct state *st)
+{
+	return st->applied.index == in->id.index && st->applied.term == in->id.term && state_hash(st) == in->state_hash;
+}
+
+void snapshot_loaded(struct core *c, uint64_t job, enum err e, struct state *st)
+{
+	struct install *in = &c->snapshots.install;
+
+	if (in->phase != INSTALL_LOADING || job != in->job) {
+		if (!e)
+			snapshot_close_take(c, st);
+		return;
+	}
+	in->job = 0;
+	if (!e && is_announced(in, st)) {
+		in->phase = INSTALL_READY;
+		in->state = *st;
+		memset(st, 0, sizeof *st);
+		snapshot_receive_tick(c);
+		return;
+	}
+	if (!e)
+		snapshot_close_take(c, st);
+	refuse(c); /* X2 */
 }
 
 /* ---- installing ---- */
@@ -189,9 +229,8 @@ static void replace_state(struct core *c)
 	uint64_t auth_revision_before = auth_revision(c->auth);
 	const struct contender *granted[64];
 
-	c->state = c->snapshots.received;
-	memset(&c->snapshots.received, 0, sizeof c->snapshots.received);
-	c->snapshots.finishing = false;
+	c->state = c->snapshots.install.state;
+	memset(&c->snapshots.install.state, 0, sizeof c->snapshots.install.state);
 	kv_rebuild(&c->env);
 	identity_installed(c, auth_revision_before);
 	snapshot_close_take(c, &old);
@@ -203,7 +242,7 @@ static void replace_state(struct core *c)
 static void install(struct core *c)
 {
 	struct raft_member members[RAFT_MEMBERS_MAX];
-	struct entry_id id = c->snapshots.id;
+	struct entry_id id = c->snapshots.install.id;
 
 	apply_drop_backlog(c);
 	replace_state(c);
@@ -227,30 +266,32 @@ static void install(struct core *c)
 
 static void finished(struct core *c)
 {
-	struct snapshots *s = &c->snapshots;
+	const struct install *in = &c->snapshots.install;
 
-	if (s->id.index > raft_commit_index(c->raft) && raft_role(c->raft) != RAFT_LEADER)
+	if (in->id.index > raft_commit_index(c->raft) && raft_role(c->raft) != RAFT_LEADER)
 		install(c);
-	else if (s->id.index > s->saved.index)
-		s->saved = s->id;
-	if (raft_stable_index(c->raft) >= s->id.index)
-		reply(c, s->chunks, false);
+	else if (in->id.index > c->snapshots.saved.index)
+		c->snapshots.saved = in->id;
+	if (raft_stable_index(c->raft) >= in->id.index)
+		reply(c, in->chunks, false);
 	forget(c);
 }
 
 void snapshot_chunk_written(struct core *c, uint64_t job, enum err e)
 {
-	struct snapshots *s = &c->snapshots;
+	struct install *in = &c->snapshots.install;
 
-	if (s->write_job == 0 || job != s->write_job)
+	if (in->phase == INSTALL_NONE || job != in->job)
 		return;
-	s->write_job = 0;
+	in->job = 0;
 	if (e) {
 		refuse(c);
-	} else if (s->finishing) {
+	} else if (in->phase == INSTALL_FINISHING) {
 		finished(c);
 	} else {
-		s->next++;
-		reply(c, s->next, false);
+		in->next++;
+		if (in->next < in->chunks)
+			reply(c, in->next, false);
+		load_if_all(c);
 	}
 }

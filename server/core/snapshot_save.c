@@ -20,7 +20,7 @@ static bool save_due(const struct core *c)
 {
 	const struct snapshots *s = &c->snapshots;
 
-	if (s->save_job || c->state.applied.index <= s->saved.index || c->now < s->retry_at || s->finishing)
+	if (s->save_job || c->state.applied.index <= s->saved.index || c->now < s->retry_at || s->install.phase == INSTALL_FINISHING)
 		return false;
 	return s->wanted || c->state.applied.index - s->saved.index >= c->config.snapshot_count || s->log_bytes >= SAVE_LOG_BYTES;
 }
@@ -101,8 +101,5 @@ void snapshots_deinit(struct core *c)
 		state_deinit(&s->view);
 	if (s->closing)
 		state_deinit(&s->closed);
-	if (s->finishing || s->held)
-		state_deinit(&s->received);
-	snapshot_decoder_free(s->decoder);
-	buf_free(&s->held_chunk);
+	state_deinit(&s->install.state);
 }

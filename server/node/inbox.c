@@ -43,6 +43,9 @@ void inbox_item_free(struct inbox_item *item)
 	for (size_t i = 0; item->entries && i < item->event.log_read.len; i++)
 		raft_entry_unref(item->entries[i]);
 	free(item->entries);
+	if (item->state)
+		state_deinit(item->state);
+	free(item->state);
 	buf_free(&item->bytes);
 	free(item);
 }

@@ -18,6 +18,7 @@ struct inbox_item {
 	struct buf bytes;
 	struct raft_entry **entries; /* EVENT_LOG_READ: owned references */
 	struct submit_stream *stream; /* EVENT_STREAM_OPEN */
+	struct state *state;         /* EVENT_SNAPSHOT_LOADED: owned, and what is left in it */
 	/* Not an event: run by the core's thread in its place. */
 	void (*run)(struct node *n, struct inbox_item *item);
 	struct task *task;
@@ -46,7 +47,7 @@ struct disk_item {
 	enum { DISK_WRITE, DISK_READ, DISK_INSTALL } kind;
 	struct core_write write;
 	struct raft_read read;
-	struct snapshot_job job;                 /* INSTALL: the last chunk's job */
+	struct snapshot_job job;                 /* INSTALL */
 	struct storage_snapshot_writer *writer;  /* INSTALL */
 	struct storage_snapshot_meta meta;       /* INSTALL */
 };
@@ -82,8 +83,7 @@ struct snap {
 		struct storage_snapshot_reader *reader;
 		uint64_t used_ms;
 	} readers[SNAP_READERS];
-	struct storage_snapshot_writer *writer;
-	uint64_t received_bytes;
+	struct storage_snapshot_writer *writer; /* of what is received, or NULL */
 };
 
 /* See task.c. The functions are the core's thread's, but for work. */
@@ -173,6 +173,9 @@ void backup_step(struct node *n, const struct core_event *e); /* of a stream tha
 void node_trace(void *ctx, const struct core_trace *t);
 
 enum err node_load(struct node *n, struct errmsg *em); /* makes n->core from what is stored */
+/* A state of chunks 0 .. chunks - 1. */
+typedef enum err (*chunk_source)(void *ctx, uint64_t number, struct buf *ret, struct errmsg *em);
+enum err node_decode_snapshot(struct node *n, uint64_t chunks, chunk_source source, void *ctx, struct state *ret, struct errmsg *em);
 void node_fail(struct node *n, const char *reason);    /* any thread: the replica must stop; told once */
 
 #endif

@@ -9,27 +9,56 @@
 
 #define TAIL_READ_BYTES (8U << 20)
 
+enum err node_decode_snapshot(struct node *n, uint64_t chunks, chunk_source source, void *ctx, struct state *ret, struct errmsg *em)
+{
+	struct snapshot_decoder *dec = snapshot_decoder_new(n->config.core.cell_id);
+	struct buf chunk = { .ptr = NULL };
+	enum err e = ERR_OK;
+	for (uint64_t i = 0; !e && i < chunks; i++) {
+		e = source(ctx, i, &chunk, em);
+		if (!e && (e = snapshot_decoder_feed(dec, buf_view(&chunk))))
+			errmsg_set(em, "chunk %llu: %s", (unsigned long long)i, err_text(e));
+	}
+	if (!e && (e = snapshot_decoder_finish(dec, ret)))
+		errmsg_set(em, "the content does not match its hash");
+	snapshot_decoder_free(dec);
+	buf_free(&chunk);
+	return e;
+}
+
+static enum err read_stored(void *arg, uint64_t number, struct buf *ret, struct errmsg *em)
+{
+	return storage_snapshot_read(arg, number, ret, em);
+}
+
 static enum err load_snapshot(struct node *n, struct state *ret, struct errmsg *em)
 {
 	struct storage_snapshot_reader *r;
-	struct snapshot_decoder *dec;
-	struct buf chunk = { .ptr = NULL };
+	struct errmsg why = { .text = "" };
 	enum err e = storage_snapshot_open(n->config.storage, &r, em);
 	if (e)
 		return e;
-	dec = snapshot_decoder_new(n->config.core.cell_id);
-	for (uint64_t i = 0; !e && i < storage_snapshot_reader_meta(r)->chunks; i++) {
-		e = storage_snapshot_read(r, i, &chunk, em);
-		if (!e && (e = snapshot_decoder_feed(dec, buf_view(&chunk))))
-			errmsg_set(em, "snapshot at index %llu, chunk %llu: %s; replace this member", (unsigned long long)storage_snapshot_reader_meta(r)->index,
-				   (unsigned long long)i, err_text(e));
-	}
-	if (!e && (e = snapshot_decoder_finish(dec, ret)))
-		errmsg_set(em, "the snapshot's content does not match its hash; replace this member");
-	snapshot_decoder_free(dec);
-	buf_free(&chunk);
+	e = node_decode_snapshot(n, storage_snapshot_reader_meta(r)->chunks, read_stored, r, ret, &why);
+	if (e)
+		errmsg_set(em, "snapshot at index %llu: %s; replace this member", (unsigned long long)storage_snapshot_reader_meta(r)->index, why.text);
 	storage_snapshot_close(r);
 	return e;
+}
+
+/* What was being received when the last process ended: the core hears of it before it hears of anything else. */
+static void tell_part(struct node *n, const struct storage_snapshot_part *part)
+{
+	struct inbox_item *item;
+	if (part->index == 0)
+		return;
+	item = mem_zalloc(sizeof(*item));
+	item->event.kind = EVENT_SNAPSHOT_PART;
+	item->event.part.id = (struct entry_id){ part->index, part->term };
+	item->event.part.chunks = part->chunks;
+	item->event.part.state_hash = part->state_hash;
+	item->event.part.have = part->have;
+	inbox_put_done(n, item);
+	log_info("part of a snapshot is here", LOG_U64("index", part->index), LOG_U64("chunks", part->have), LOG_U64("of", part->chunks));
 }
 
 static enum err load_tail(struct node *n, raft_index from, raft_index to, struct raft_entry ***ret, size_t *ret_len, struct errmsg *em)
@@ -90,6 +119,7 @@ enum err node_load(struct node *n, struct errmsg *em)
 		state_deinit(n->config.initial);
 	memset(n->config.initial, 0, sizeof(*n->config.initial));
 	n->core = core_new(&n->config.core, &state, &boot, node_now_ms());
+	tell_part(n, &s->part);
 	for (size_t i = 0; i < boot.tail_len; i++)
 		raft_entry_unref(tail[i]);
 	free(tail);

@@ -1,5 +1,5 @@
-/* snap.c: the snapshot thread. Writes views of the state, reads chunks for followers, writes chunks that a leader sends. The last chunk of a
- * received snapshot goes to the disk thread, since it replaces the log. */
+/* snap.c: the snapshot thread. Writes views of the state, reads chunks for followers, writes chunks that a leader sends and makes a state of them
+ * when all are there. The installation itself goes to the disk thread, since it replaces the log. */
 #include "internal.h"
 
 #include <string.h>
@@ -163,60 +163,115 @@ static void read_chunk(struct snap *s, const struct snapshot_job *job)
 		out->event.chunk.id = (struct entry_id){ m->index, m->term };
 		out->event.chunk.chunks = m->chunks;
 		out->event.chunk.state_hash = m->state_hash;
+		metric_add(METRIC_SNAPSHOT_CHUNKS_OUT, 1);
+		metric_add(METRIC_SNAPSHOT_BYTES_OUT, out->bytes.len);
 	} else {
 		log_warn("cannot read a snapshot chunk", LOG_U64("chunk", job->chunk), LOG_ERR("error", e), LOG_STR("cause", em.text));
 	}
 	inbox_put_done(s->node, out);
 }
 
+/* ---- received ---- */
+
+static struct storage_snapshot_part part_of(const struct snapshot_job *job)
+{
+	return (struct storage_snapshot_part){ .index = job->id.index, .term = job->id.term, .chunks = job->chunks, .state_hash = job->state_hash };
+}
+
 static void drop_received(struct snap *s)
 {
+	struct errmsg em;
 	storage_snapshot_abort(s->writer);
 	s->writer = NULL;
-	s->received_bytes = 0;
+	if (storage_snapshot_drop_part(s->node->config.storage, &em))
+		log_warn("cannot remove what was received of a snapshot", LOG_STR("cause", em.text));
+}
+
+/* What an earlier process has received is open once more of it comes. */
+static enum err open_writer(struct snap *s, const struct snapshot_job *job, struct errmsg *em)
+{
+	struct storage_snapshot_part part = part_of(job);
+	enum err e;
+	if (job->kind == SNAPSHOT_WRITE && job->chunk == 0) {
+		storage_snapshot_abort(s->writer);
+		s->writer = NULL;
+		return storage_snapshot_receive(s->node->config.storage, &part, &s->writer, em);
+	}
+	if (s->writer)
+		return ERR_OK;
+	e = storage_snapshot_resume(s->node->config.storage, &part, &s->writer, em);
+	if (!e)
+		log_info("a snapshot that was being received goes on", LOG_U64("index", part.index), LOG_U64("chunk", storage_snapshot_next(s->writer)),
+			 LOG_U64("of", part.chunks));
+	return e;
 }
 
 static enum err write_received(struct snap *s, const struct snapshot_job *job, struct errmsg *em)
 {
-	enum err e;
-	if (job->chunk == 0) {
-		drop_received(s);
-		e = storage_snapshot_create(s->node->config.storage, job->id.index, job->id.term, &s->writer, em);
-		if (e)
-			return e;
+	enum err e = storage_snapshot_write(s->writer, job->chunk, buf_view(&job->bytes), em);
+	if (!e) {
+		metric_add(METRIC_SNAPSHOT_CHUNKS_IN, 1);
+		metric_add(METRIC_SNAPSHOT_BYTES_IN, job->bytes.len);
 	}
-	if (!s->writer)
-		return ERR_NOT_FOUND;
-	e = storage_snapshot_write(s->writer, job->chunk, buf_view(&job->bytes), em);
-	if (!e)
-		s->received_bytes += job->bytes.len;
 	return e;
 }
 
-static void write_chunk(struct snap *s, const struct snapshot_job *job)
+static enum err read_received(void *arg, uint64_t number, struct buf *ret, struct errmsg *em)
+{
+	struct snap *s = arg;
+	return storage_snapshot_read_back(s->writer, number, ret, em);
+}
+
+static enum err load_received(struct snap *s, const struct snapshot_job *job, struct state *ret, struct errmsg *em)
+{
+	enum err e = storage_snapshot_sync(s->writer, em);
+	if (!e && storage_snapshot_next(s->writer) != job->chunks) {
+		errmsg_set(em, "there are %llu chunks", (unsigned long long)storage_snapshot_next(s->writer));
+		e = ERR_NOT_FOUND;
+	}
+	return e ? e : node_decode_snapshot(s->node, job->chunks, read_received, s, ret, em);
+}
+
+/* Puts it in force, in line with the log's writes. */
+static void pass_on(struct snap *s, const struct snapshot_job *job)
+{
+	struct disk_item *item = mem_zalloc(sizeof(*item));
+	item->kind = DISK_INSTALL;
+	item->job.job = job->job;
+	item->writer = s->writer;
+	item->meta = (struct storage_snapshot_meta){ .index = job->id.index, .term = job->id.term, .chunks = job->chunks,
+						     .bytes = storage_snapshot_bytes(s->writer), .state_hash = job->state_hash };
+	s->writer = NULL;
+	disk_queue(&s->node->disk, item);
+}
+
+/* SNAPSHOT_WRITE, LOAD, INSTALL. After an error the core has it dropped. */
+static void receive(struct snap *s, const struct snapshot_job *job)
 {
 	struct errmsg em = { .text = "" };
-	struct inbox_item *out;
-	enum err e = write_received(s, job, &em);
-	if (e) {
-		log_warn("cannot keep a received snapshot chunk", LOG_U64("chunk", job->chunk), LOG_ERR("error", e),
-			 LOG_STR("cause", em.text));
-		drop_received(s);
-	} else if (job->last) {
-		struct disk_item *item = mem_zalloc(sizeof(*item));
-		item->kind = DISK_INSTALL;
-		item->job.job = job->job;
-		item->writer = s->writer;
-		item->meta = (struct storage_snapshot_meta){ .index = job->id.index, .term = job->id.term, .chunks = job->chunk + 1,
-							     .bytes = s->received_bytes, .state_hash = job->state_hash };
-		s->writer = NULL;
-		disk_queue(&s->node->disk, item);
+	struct inbox_item *out = mem_zalloc(sizeof(*out));
+	enum err e = open_writer(s, job, &em);
+	if (!e && job->kind == SNAPSHOT_INSTALL) {
+		free(out);
+		pass_on(s, job);
 		return;
 	}
-	out = mem_zalloc(sizeof(*out));
-	out->event.kind = EVENT_CHUNK_WRITTEN;
-	out->event.chunk.job = job->job;
-	out->event.chunk.err = e;
+	if (job->kind == SNAPSHOT_LOAD) {
+		out->state = mem_zalloc(sizeof(*out->state));
+		out->event.kind = EVENT_SNAPSHOT_LOADED;
+		e = e ? e : load_received(s, job, out->state, &em);
+		out->event.loaded.job = job->job;
+		out->event.loaded.err = e;
+		out->event.loaded.state = out->state;
+	} else {
+		out->event.kind = EVENT_CHUNK_WRITTEN;
+		e = e ? e : write_received(s, job, &em);
+		out->event.chunk.job = job->job;
+		out->event.chunk.err = e;
+	}
+	if (e)
+		log_warn("what was received of a snapshot is dropped", LOG_U64("index", job->id.index), LOG_U64("chunk", job->chunk),
+			 LOG_ERR("error", e), LOG_STR("cause", em.text));
 	inbox_put_done(s->node, out);
 }
 
@@ -231,7 +286,9 @@ static void run(struct snap *s, struct snapshot_job *job)
 		read_chunk(s, job);
 		break;
 	case SNAPSHOT_WRITE:
-		write_chunk(s, job);
+	case SNAPSHOT_LOAD:
+	case SNAPSHOT_INSTALL:
+		receive(s, job);
 		break;
 	case SNAPSHOT_ABORT:
 		drop_received(s);
@@ -259,7 +316,8 @@ static void *snap_main(void *arg)
 			run(s, &item->job);
 		free(item);
 	}
-	drop_received(s);
+	storage_snapshot_suspend(s->writer);
+	s->writer = NULL;
 	for (size_t i = 0; i < SNAP_READERS; i++)
 		close_reader(s, i);
 	return NULL;

@@ -103,6 +103,8 @@ static void check_replicas(struct world *w)
 		core_status(r->core, &s);
 		CHECK(w, "liveness", s.applied == st->applied.index, "%s has applied %llu of %llu", r->name, (unsigned long long)s.applied,
 		      (unsigned long long)st->applied.index);
+		CHECK(w, "P12", !r->disk.part.file, "%s keeps a part of a snapshot at %llu, which nobody needs", r->name,
+		      (unsigned long long)r->disk.part.file->id.index);
 		CHECK(w, "P10", state_hash(core_state(r->core)) == state_hash(st), "%s ends with another state", r->name);
 		CHECK(w, "liveness", s.waiters == 0 && s.pending == 0, "%s still has %llu waiters and %llu calls", r->name, (unsigned long long)s.waiters,
 		      (unsigned long long)s.pending);

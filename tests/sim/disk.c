@@ -65,6 +65,12 @@ void snapshot_file_unref(struct snapshot_file *f)
 	free(f);
 }
 
+void snapshot_part_drop(struct disk *d)
+{
+	snapshot_file_unref(d->part.file);
+	d->part = (struct snapshot_part){ 0 };
+}
+
 struct entry_id disk_last(const struct disk *d)
 {
 	if (d->log.len > 0) {
@@ -186,6 +192,9 @@ static enum err apply_install(struct replica *r, struct disk_item *item)
 	struct snapshot_file *f = item->file;
 	const struct raft_entry *e = dlog_at(&d->log, f->id.index);
 
+	CHECK(r->w, "storage", f == d->part.file && d->part.durable == d->part.chunks, "%s: a snapshot at %llu put in force that is not whole", r->name,
+	      (unsigned long long)f->id.index);
+	snapshot_part_drop(d); /* the item has its own reference */
 	if (snapshot_index(d) >= f->id.index)
 		return ERR_EXISTS;
 	snapshot_file_unref(d->snapshot);

@@ -51,6 +51,11 @@ static void crash(struct world *w, uint32_t i)
 	sim_at(w, w->now + down, (struct ev){ .kind = EV_RESTART, .a = i });
 }
 
+void faults_crash(struct replica *r)
+{
+	crash(r->w, r->id);
+}
+
 static void cut(struct world *w, uint32_t from, uint32_t to, sim_us until)
 {
 	struct link *l = &w->links[from][to];

@@ -176,9 +176,9 @@ static void print_totals(struct run *run)
 	printf("TOTAL faults: %llu crashes, %llu partitions, %llu pauses, %llu disk stalls, %llu slow links, %llu of %llu packets lost, %llu client stops\n",
 	       N(crashes), N(partitions), N(pauses), N(stalls), N(slow_links), N(lost_packets), N(packets), N(client_freezes));
 	printf("TOTAL more faults: %llu leads handed over, %llu disks exchanged, %llu damaged (%llu lost what was acknowledged)\n", N(transfers), N(wipes), N(damages), N(losses));
-	printf("TOTAL cells: %llu elections, %llu leader changes, %llu entries, %llu snapshots, %llu installs (%llu chunks), %llu proposals made anew, "
-	       "%llu compactions\n",
-	       N(elections), N(leader_changes), N(entries), N(snapshots), N(installs), N(chunks), N(anew), N(compactions));
+	printf("TOTAL cells: %llu elections, %llu leader changes, %llu entries, %llu snapshots, %llu installs (%llu chunks; %llu went on after a crash, %llu thrown away), "
+	       "%llu proposals made anew, %llu compactions\n",
+	       N(elections), N(leader_changes), N(entries), N(snapshots), N(installs), N(chunks), N(resumed), N(parts_dropped), N(anew), N(compactions));
 	printf("TOTAL clients: %llu requests, %llu acknowledged writes, %llu reads, %llu keep-alives, %llu outcomes unknown, %llu cancels\n", N(requests),
 	       N(writes), N(reads), N(keep_alives), N(unknown), N(cancels));
 	printf("TOTAL locks: %llu grants told, %llu hand-overs, %llu refusals, %llu campaigns, %llu by etcd's recipe, %llu leases ended by time\n", N(grants),

@@ -136,6 +136,12 @@ struct snapshot_file {
 struct snapshot_file *snapshot_file_ref(struct snapshot_file *f);
 void snapshot_file_unref(struct snapshot_file *f); /* NULL is fine */
 
+struct snapshot_part { /* of one that is received */
+	struct snapshot_file *file; /* NULL: none */
+	uint64_t chunks;            /* of the whole */
+	size_t durable;             /* chunks of the file that a crash leaves */
+};
+
 enum disk_item_kind { ITEM_WRITE, ITEM_READ, ITEM_INSTALL };
 struct disk_item {
 	enum disk_item_kind kind;
@@ -150,6 +156,7 @@ struct disk {
 	struct raft_hard_state hard;
 	struct dlog log;
 	struct snapshot_file *snapshot; /* NULL: none */
+	struct snapshot_part part;
 	struct entry_id lost; /* by damage, and not there again: as storage.h has it */
 	struct dlog had;      /* then: what was there when it was acknowledged */
 	raft_index had_snapshot;
@@ -161,11 +168,14 @@ struct disk {
 	sim_us stall_until;
 };
 
+#define SNAP_READERS 3 /* as in server/node/internal.h */
+
 struct snap { /* the snapshot thread */
 	SIM_VEC(struct snapshot_job) queue;
 	bool busy;
 	uint64_t view_hash; /* of the view being saved, when it was begun */
-	struct snapshot_file *reader, *writer;
+	struct snapshot_file *readers[SNAP_READERS];
+	uint32_t next_reader;
 };
 
 /* ---- replica.c, start.c ---- */
@@ -174,6 +184,7 @@ struct inbox_item {
 	struct core_event event; /* its slices point into bytes */
 	struct buf bytes;
 	struct raft_entry **entries; /* EVENT_LOG_READ */
+	struct state *state;         /* EVENT_SNAPSHOT_LOADED */
 	uint64_t op;                 /* EVENT_REQUEST */
 	uint64_t tag;                /* the operator's EVENT_REQUEST; 0: it is none */
 	enum method_id method;
@@ -256,6 +267,9 @@ struct entry_id disk_last(const struct disk *d);
 void snap_queue(struct replica *r, struct snapshot_job *job); /* takes its bytes */
 void snap_event(struct replica *r);
 void snap_crash(struct replica *r);
+void snap_start(struct replica *r); /* the core is to hear of what there is of a snapshot */
+void snapshot_part_drop(struct disk *d);
+enum err snapshot_file_decode(struct world *w, const struct snapshot_file *f, struct state *ret);
 
 void net_send(struct world *w, uint32_t from, uint32_t to, struct buf *bytes, bool bulk); /* takes the bytes */
 void net_packet(struct world *w, struct packet *p);
@@ -278,6 +292,7 @@ void operator_event(struct world *w);
 void faults_begin(struct world *w);
 void faults_event(struct world *w);
 void faults_one(struct world *w, uint64_t which); /* one that was scheduled by itself */
+void faults_crash(struct replica *r); /* it comes up again after a while */
 void faults_stop(struct world *w, const struct ev *e);
 void faults_space(struct world *w, const struct ev *e);
 void faults_heal(struct world *w);

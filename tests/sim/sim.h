@@ -23,7 +23,7 @@ enum phase { PHASE_CHAOS, PHASE_HEALED, PHASE_LEADER_DUE, PHASE_DRAIN, PHASE_QUI
 struct totals {
 	uint64_t seeds, failed, sim_us, events;
 	uint64_t elections, leader_changes, crashes, partitions, pauses, stalls, slow_links, lost_packets, packets, damages, losses;
-	uint64_t grants, hand_overs, lease_ends, snapshots, installs, chunks, writes, reads, keep_alives, anew, unknown, requests, lock_refusals;
+	uint64_t grants, hand_overs, lease_ends, snapshots, installs, chunks, resumed, parts_dropped, writes, reads, keep_alives, anew, unknown, requests, lock_refusals;
 	uint64_t client_freezes, cancels, entries, campaigns, batches, compactions, recipes, watch_events, watch_cancels, observed, transfers, wipes;
 	uint64_t retries, repeated; /* request IDs */
 	uint64_t changes, changes_refused, joined, removed;
@@ -52,6 +52,7 @@ struct config { /* drawn from the seed */
 	uint32_t big_values;   /* per million of puts */
 	uint32_t client_loss;
 	uint32_t max_pending, max_waiters, kv_slots, request_timeout_ms;
+	uint32_t snapshot_chunk; /* bytes; 0: as in earnest, where a state as small as here has one */
 	uint32_t log_memory, append_bytes, inflight, admit_window;
 	bool equal_clocks, wipes;
 	bool members; /* come and go */
@@ -62,7 +63,7 @@ struct config { /* drawn from the seed */
 struct world {
 	struct sim_options opts;
 	struct config config;
-	struct rng rng, net_rng, disk_rng, fault_rng, cache_rng;
+	struct rng rng, net_rng, disk_rng, fault_rng, cache_rng, part_rng;
 	sim_us now;
 	uint64_t next_seq;
 	struct queue queue;
@@ -90,6 +91,7 @@ struct world {
 	struct map64 seen;             /* (index, term) -> hash of the entry and the term before */
 	struct map64 contents;         /* hash of an entry -> its term */
 	struct map64 committed_once;   /* hash of each committed command of a client */
+	struct map64 chunks;           /* (index, term, number) of every chunk saved -> hash of its bytes */
 	struct map64 leaders;          /* term -> replica + 1 */
 	uint32_t last_leader;          /* replica + 1 */
 	struct referee *referee;

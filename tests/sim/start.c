@@ -78,18 +78,12 @@ static struct state load_state(struct replica *r)
 {
 	struct world *w = r->w;
 	struct snapshot_file *f = r->disk.snapshot;
-	struct snapshot_decoder *dec;
 	struct state st;
-	enum err e = ERR_OK;
+	enum err e;
 
 	if (!f)
 		return world_initial_state(w);
-	dec = snapshot_decoder_new(w->cell_id);
-	for (size_t i = 0; !e && i < f->chunks.len; i++)
-		e = snapshot_decoder_feed(dec, buf_view(&f->chunks.at[i]));
-	if (!e)
-		e = snapshot_decoder_finish(dec, &st);
-	snapshot_decoder_free(dec);
+	e = snapshot_file_decode(w, f, &st);
 	CHECK(w, "P8", e == ERR_OK, "%s: its snapshot at %llu does not load: %s", r->name, (unsigned long long)f->id.index, err_name(e));
 	CHECK(w, "P10", st.applied.index == f->id.index && st.applied.term == f->id.term && state_hash(&st) == f->state_hash,
 	      "%s: its snapshot at %llu holds another state", r->name, (unsigned long long)f->id.index);
@@ -115,6 +109,7 @@ void replica_load(struct replica *r)
 		boot.tail_len = (size_t)(boot.last.index - from);
 	}
 	r->core = core_new(&config, &st, &boot, replica_now_ms(r));
+	snap_start(r);
 }
 
 /* ---- life ---- */
@@ -216,6 +211,7 @@ void replica_renew(struct replica *r, member_id member)
 	dlog_clear(&d->log, 1);
 	snapshot_file_unref(d->snapshot);
 	d->snapshot = NULL;
+	snapshot_part_drop(d);
 	r->config_len = 0;
 	TRACE(r->w, "%s is member %llx now, with an empty disk", r->name, (unsigned long long)member);
 }
@@ -234,6 +230,7 @@ void replica_wipe(struct replica *r)
 	d->log = (struct dlog){ .first = 1 };
 	snapshot_file_unref(d->snapshot);
 	d->snapshot = NULL;
+	snapshot_part_drop(d);
 }
 
 void replica_deinit(struct replica *r)
@@ -249,6 +246,7 @@ void replica_deinit(struct replica *r)
 	free(r->disk.had.at);
 	free(r->lost.at);
 	snapshot_file_unref(r->disk.snapshot);
+	snapshot_part_drop(&r->disk);
 	free(r->disk.log.at);
 	free(r->log.at);
 	free(r->disk.queue.at);

@@ -46,6 +46,8 @@ static void draw_config(struct world *w)
 	rng_init(&w->cache_rng, w->opts.seed ^ UINT64_C(0xcac4e)); /* of their own: what else happens is drawn as if they were not there */
 	cf->cachers = (uint32_t)rng_below(&w->cache_rng, CACHERS_MAX + 1);
 	cf->users = (uint32_t)rng_below(&w->cache_rng, USERS_MAX + 1);
+	rng_init(&w->part_rng, w->opts.seed ^ UINT64_C(0x9a27));
+	cf->snapshot_chunk = rng_chance(&w->part_rng, 700000) ? (uint32_t)rng_between(&w->part_rng, 300, 6000) : 0;
 	cf->admit_window = rng_chance(&w->cache_rng, 400000) ? (uint32_t)rng_between(&w->cache_rng, 1, 3000) : 0; /* a line in front of the log, often */
 }
 
@@ -149,6 +151,7 @@ static void end(struct world *w)
 	free(w->leases.at);
 	map64_deinit(&w->seen);
 	map64_deinit(&w->contents);
+	map64_deinit(&w->chunks);
 	map64_deinit(&w->committed_once);
 	map64_deinit(&w->leaders);
 	map64_deinit(&w->lease_by_id);

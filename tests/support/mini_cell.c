@@ -22,6 +22,7 @@ struct mini_snapshot {
 	uint64_t state_hash;
 	struct buf *chunks;
 	size_t len;
+	uint64_t whole; /* one that comes: how many it has */
 };
 
 struct mini_write { /* handed to the disk, not durable */
@@ -92,6 +93,8 @@ struct mini_cell {
 	void *on_output_ctx;
 	void (*on_event)(void *ctx, size_t i, const struct core_event *e);
 	void *on_event_ctx;
+	bool (*on_job)(void *ctx, size_t i, const struct snapshot_job *job, bool done);
+	void *on_job_ctx;
 };
 
 static char urls[MINI_REPLICAS_MAX][48];
@@ -415,6 +418,8 @@ static void job_save(struct mini_cell *m, size_t i, const struct snapshot_job *j
 		e.saved.err = ERR_EXISTS;
 	} else {
 		snapshot_drop(&n->snapshot);
+		if (m->o.chunk_bytes)
+			snapshot_encoder_chunk_bytes(enc, m->o.chunk_bytes);
 		while (snapshot_encoder_next(enc, &chunk))
 			snapshot_add(&n->snapshot, buf_take(&chunk));
 		n->snapshot.id = job->id;
@@ -451,45 +456,88 @@ static void job_write(struct mini_cell *m, size_t i, struct snapshot_job *job)
 		snapshot_drop(&n->incoming);
 		n->incoming.id = job->id;
 		n->incoming.state_hash = job->state_hash;
+		n->incoming.whole = job->chunks;
 	}
-	ASSERT(job->chunk == n->incoming.len);
+	ASSERT(job->chunk == n->incoming.len && job->id.index == n->incoming.id.index && job->state_hash == n->incoming.state_hash);
 	snapshot_add(&n->incoming, buf_take(&job->bytes));
-	if (job->last) {
-		ASSERT(n->incoming.len == job->chunks);
-		ASSERT(list_empty(&n->writes)); /* X3: the log is quiet */
-		if (n->snapshot.id.index >= n->incoming.id.index)
-			e.chunk.err = ERR_EXISTS;
-		else
-			install_done(n);
-	}
 	e.chunk.job = job->job;
 	step(m, i, e);
+}
+
+static void job_load(struct mini_cell *m, size_t i, const struct snapshot_job *job)
+{
+	struct mini_node *n = &m->nodes[i];
+	struct snapshot_decoder *dec = snapshot_decoder_new(m->cell_id);
+	struct core_event e = { .kind = EVENT_SNAPSHOT_LOADED };
+	struct state st = { 0 };
+
+	ASSERT(n->incoming.len == job->chunks);
+	for (size_t k = 0; k < n->incoming.len && !e.loaded.err; k++)
+		e.loaded.err = snapshot_decoder_feed(dec, buf_view(&n->incoming.chunks[k]));
+	if (!e.loaded.err)
+		e.loaded.err = snapshot_decoder_finish(dec, &st);
+	snapshot_decoder_free(dec);
+	e.loaded.job = job->job;
+	e.loaded.state = &st;
+	step(m, i, e);
+	ASSERT(st.applied.index == 0); /* the core's now */
+}
+
+static void job_install(struct mini_cell *m, size_t i, const struct snapshot_job *job)
+{
+	struct mini_node *n = &m->nodes[i];
+	struct core_event e = { .kind = EVENT_CHUNK_WRITTEN };
+
+	ASSERT(n->incoming.id.index == job->id.index && n->incoming.len == job->chunks);
+	ASSERT(list_empty(&n->writes)); /* X3: the log is quiet */
+	if (n->snapshot.id.index >= n->incoming.id.index)
+		e.chunk.err = ERR_EXISTS;
+	else
+		install_done(n);
+	e.chunk.job = job->job;
+	step(m, i, e);
+}
+
+static void run_job(struct mini_cell *m, size_t i, struct snapshot_job *job)
+{
+	switch (job->kind) {
+	case SNAPSHOT_SAVE: job_save(m, i, job); break;
+	case SNAPSHOT_READ: job_read(m, i, job); break;
+	case SNAPSHOT_WRITE: job_write(m, i, job); break;
+	case SNAPSHOT_LOAD: job_load(m, i, job); break;
+	case SNAPSHOT_INSTALL: job_install(m, i, job); break;
+	case SNAPSHOT_ABORT: snapshot_drop(&m->nodes[i].incoming); break;
+	}
+}
+
+static bool dies_at(struct mini_cell *m, size_t i, const struct snapshot_job *job, bool done)
+{
+	return m->on_job && m->on_job(m->on_job_ctx, i, job, done);
 }
 
 static bool job_events(struct mini_cell *m, size_t i)
 {
 	struct mini_node *n = &m->nodes[i];
-	bool any = false;
+	bool any = false, dies = false;
 
-	LIST_FOR_EACH_SAFE(l, next, &n->jobs) {
-		struct mini_job *j = CONTAINER_OF(l, struct mini_job, link);
+	while (!dies && !list_empty(&n->jobs)) {
+		struct mini_job *j = CONTAINER_OF(n->jobs.next, struct mini_job, link);
 
 		if (j->due > m->now)
 			break;
-		list_remove(l);
-		if (j->job.kind == SNAPSHOT_SAVE)
-			job_save(m, i, &j->job);
-		else if (j->job.kind == SNAPSHOT_READ)
-			job_read(m, i, &j->job);
-		else if (j->job.kind == SNAPSHOT_WRITE)
-			job_write(m, i, &j->job);
-		else
-			snapshot_drop(&n->incoming);
+		list_remove(&j->link);
+		dies = dies_at(m, i, &j->job, /*done=*/false);
+		if (!dies) {
+			run_job(m, i, &j->job);
+			dies = dies_at(m, i, &j->job, /*done=*/true);
+		}
 		buf_free(&j->job.bytes);
 		free(j);
 		any = true;
 	}
-	return any;
+	if (dies)
+		mini_crash(m, i);
+	return any && !dies;
 }
 
 static bool blocked(const struct mini_cell *m, const struct mini_message *msg)
@@ -576,6 +624,22 @@ static void load_state(struct mini_cell *m, struct mini_node *n, struct state *s
 	snapshot_decoder_free(d);
 }
 
+static void find_part(struct mini_cell *m, size_t i)
+{
+	struct mini_node *n = &m->nodes[i];
+	struct core_event e = { .kind = EVENT_SNAPSHOT_PART };
+
+	if (n->incoming.id.index <= n->snapshot.id.index)
+		snapshot_drop(&n->incoming);
+	if (n->incoming.len == 0)
+		return;
+	e.part.id = n->incoming.id;
+	e.part.chunks = n->incoming.whole;
+	e.part.state_hash = n->incoming.state_hash;
+	e.part.have = n->incoming.len;
+	step(m, i, e);
+}
+
 static void boot(struct mini_cell *m, size_t i)
 {
 	struct mini_node *n = &m->nodes[i];
@@ -601,6 +665,7 @@ static void boot(struct mini_cell *m, size_t i)
 		.max_waiters = m->o.max_waiters ? m->o.max_waiters : 100000,
 		.quota_bytes = m->o.quota_bytes,
 		.admit_window = m->o.admit_window,
+		.log_memory_bytes = m->o.log_memory,
 		.auto_compact_ms = m->o.auto_compact_ms,
 		.no_auto_clear = m->o.no_auto_clear,
 		.compare_ms = m->o.compare_ms,
@@ -622,6 +687,7 @@ static void boot(struct mini_cell *m, size_t i)
 	rb.tail_len = (size_t)(rb.last.index + 1 - from);
 	load_state(m, n, &st);
 	n->core = core_new(&config, &st, &rb, m->now);
+	find_part(m, i);
 	n->ticked_at = m->now;
 	n->fatal = CORE_OK;
 	n->durable_seq = 0;
@@ -648,7 +714,6 @@ static void drop_under_way(struct mini_node *n)
 	}
 	while ((l = list_pop_front(&n->reads)))
 		free(CONTAINER_OF(l, struct mini_read, link));
-	snapshot_drop(&n->incoming);
 }
 
 struct mini_cell *mini_new(const struct mini_options *o)
@@ -689,6 +754,8 @@ void mini_crash(struct mini_cell *m, size_t i)
 	n->core = NULL;
 	n->paused = false;
 	drop_under_way(n);
+	while (m->o.sync_chunks && n->incoming.len < n->incoming.whole && n->incoming.len % m->o.sync_chunks)
+		buf_free(&n->incoming.chunks[--n->incoming.len]);
 	for (size_t k = 0; k < m->o.replicas; k++)
 		if (k != i && m->nodes[k].core && !m->nodes[k].paused) {
 			step(m, k, (struct core_event){ .kind = EVENT_PEER_LOST, .member = n->id });
@@ -709,6 +776,7 @@ void mini_wipe(struct mini_cell *m, size_t i)
 	ASSERT(!n->core);
 	log_truncate(n, 0);
 	snapshot_drop(&n->snapshot);
+	snapshot_drop(&n->incoming);
 	memset(&n->hard, 0, sizeof n->hard);
 	n->first = 1;
 	n->boot = 0;
@@ -732,6 +800,7 @@ void mini_free(struct mini_cell *m)
 		log_truncate(n, 0);
 		free(n->log);
 		snapshot_drop(&n->snapshot);
+		snapshot_drop(&n->incoming);
 	}
 	while ((l = list_pop_front(&m->network))) {
 		struct mini_message *msg = CONTAINER_OF(l, struct mini_message, link);
@@ -1058,4 +1127,20 @@ const char *mini_value(struct mini_cell *m, size_t i, const char *key)
 	buf_append_slice(&m->scratch, kv_value(kv));
 	buf_append_byte(&m->scratch, 0);
 	return (const char *)m->scratch.ptr;
+}
+
+void mini_on_job(struct mini_cell *m, bool (*fn)(void *ctx, size_t i, const struct snapshot_job *job, bool done), void *ctx)
+{
+	m->on_job = fn;
+	m->on_job_ctx = ctx;
+}
+
+raft_index mini_snapshot(const struct mini_cell *m, size_t i)
+{
+	return m->nodes[i].snapshot.id.index;
+}
+
+size_t mini_chunks_kept(const struct mini_cell *m, size_t i)
+{
+	return m->nodes[i].incoming.len;
 }

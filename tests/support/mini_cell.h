@@ -27,6 +27,9 @@ struct mini_options {
 	uint32_t max_pending;    /* 0: 100000 */
 	uint32_t max_waiters;    /* 0: 100000 */
 	size_t admit_window;     /* see core.h */
+	size_t log_memory;       /* of the log's end that stays in memory, and is sent from there; 0: as in earnest */
+	size_t chunk_bytes;      /* of snapshots; 0: as in earnest */
+	size_t sync_chunks;      /* chunks that are received become durable by so many; 0: each */
 	uint32_t check_every;    /* core_check after so many batches; 0: after each */
 };
 
@@ -79,6 +82,8 @@ uint64_t mini_unlock(struct mini_cell *m, size_t i, const char *key);
 
 /* fn sees every event just before a core does; what it borrows lives for the call. */
 void mini_on_event(struct mini_cell *m, void (*fn)(void *ctx, size_t i, const struct core_event *e), void *ctx);
+/* fn sees every snapshot job of every replica, just before it is done and just after; true: the replica dies there. */
+void mini_on_job(struct mini_cell *m, bool (*fn)(void *ctx, size_t i, const struct snapshot_job *job, bool done), void *ctx);
 /* Streams: fn gets every output of every replica; it may take the messages. */
 void mini_on_output(struct mini_cell *m, void (*fn)(void *ctx, size_t i, struct core_output *o), void *ctx);
 /* EVENT_STREAM_OPEN (method; bytes: Observe's request), _MESSAGE (bytes), _WRITABLE or _CLOSED. */
@@ -89,6 +94,8 @@ struct core *mini_core(struct mini_cell *m, size_t i); /* NULL while it is down 
 member_id mini_member(const struct mini_cell *m, size_t i);
 size_t mini_leader(const struct mini_cell *m); /* the live one that serves with the highest term; replicas when there is none */
 raft_index mini_log_first(const struct mini_cell *m, size_t i); /* of the log on its disk */
+raft_index mini_snapshot(const struct mini_cell *m, size_t i);  /* the index of the one on its disk */
+size_t mini_chunks_kept(const struct mini_cell *m, size_t i);   /* on its disk of one that it receives */
 enum core_fatal mini_fatal(const struct mini_cell *m, size_t i);
 uint64_t mini_messages(const struct mini_cell *m); /* sent so far */
 revision mini_token(const struct mini_answer *a);  /* of a LockResponse */

@@ -17,6 +17,7 @@ struct snapshot_encoder {
 	uint64_t left;            /* of that tree, with next */
 	size_t length_bytes;      /* that the last record's length took */
 	uint64_t cell_id;
+	size_t chunk_bytes;
 	bool begun;
 };
 
@@ -36,9 +37,15 @@ struct snapshot_encoder *snapshot_encoder_new(const struct state *view, uint64_t
 	e->view = *view;
 	e->trees_len = state_trees(&e->view, e->trees);
 	e->cell_id = cell_id;
+	e->chunk_bytes = SNAPSHOT_CHUNK_BYTES;
 	e->length_bytes = 1;
 	enter_tree(e);
 	return e;
+}
+
+void snapshot_encoder_chunk_bytes(struct snapshot_encoder *e, size_t bytes)
+{
+	e->chunk_bytes = bytes;
 }
 
 void snapshot_encoder_free(struct snapshot_encoder *e)
@@ -130,7 +137,7 @@ static bool append_tree(struct snapshot_encoder *e, struct buf *chunk, size_t st
 		size_t before = chunk->len;
 
 		append_next(e, chunk);
-		room = (first && count == 0) || group - start + GROUP_HEADER_MAX + chunk->len - records <= SNAPSHOT_CHUNK_BYTES;
+		room = (first && count == 0) || group - start + GROUP_HEADER_MAX + chunk->len - records <= e->chunk_bytes;
 		if (!room) {
 			chunk->len = before;
 			break;

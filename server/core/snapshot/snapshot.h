@@ -13,6 +13,7 @@
 
 struct snapshot_encoder;
 struct snapshot_encoder *snapshot_encoder_new(const struct state *view, uint64_t cell_id); /* view is borrowed and must stay open */
+void snapshot_encoder_chunk_bytes(struct snapshot_encoder *e, size_t bytes); /* for tests that want many; the same in the whole cell */
 bool snapshot_encoder_next(struct snapshot_encoder *e, struct buf *ret_chunk);             /* appends; false: there was no more */
 void snapshot_encoder_free(struct snapshot_encoder *e);
 

@@ -72,6 +72,12 @@ static void chunks_drop(struct rig *r)
 		buf_free(&r->chunks[--r->chunks_len]);
 }
 
+static void received_drop(struct rig *r)
+{
+	while (r->received_len)
+		buf_free(&r->received[--r->received_len]);
+}
+
 void rig_free(struct rig *r)
 {
 	core_free(r->core);
@@ -80,6 +86,8 @@ void rig_free(struct rig *r)
 	free(r->log);
 	chunks_drop(r);
 	free(r->chunks);
+	received_drop(r);
+	free(r->received);
 	free(r);
 }
 
@@ -193,19 +201,49 @@ static void install(struct rig *r, const struct snapshot_job *job)
 	r->snapshot = job->id;
 }
 
+static void received_add(struct rig *r, struct slice bytes)
+{
+	r->received = mem_realloc(r->received, (r->received_len + 1) * sizeof(*r->received));
+	r->received[r->received_len++] = buf_copy_of(bytes);
+}
+
 static void write_chunk(struct rig *r, const struct snapshot_job *job)
 {
 	struct core_event e = { .kind = EVENT_CHUNK_WRITTEN, .now = r->now };
-	if (job->chunk == 0) {
-		r->receiving = job->id;
-		r->next_chunk = 0;
-	}
-	ASSERT(job->chunk == r->next_chunk);
-	r->next_chunk++;
+	if (job->chunk == 0)
+		received_drop(r);
+	ASSERT(job->chunk == r->received_len);
 	e.chunk.job = job->job;
 	if (job->id.index <= r->snapshot.index)
 		e.chunk.err = ERR_EXISTS;
-	else if (job->last)
+	else
+		received_add(r, buf_view(&job->bytes));
+	core_step(r->core, &e);
+}
+
+static void load(struct rig *r, const struct snapshot_job *job)
+{
+	struct snapshot_decoder *dec = snapshot_decoder_new(rig_cell(RIG_MEMBERS));
+	struct core_event e = { .kind = EVENT_SNAPSHOT_LOADED, .now = r->now };
+	struct state st = { .restored = 0 };
+	ASSERT(r->received_len == job->chunks);
+	for (size_t i = 0; i < r->received_len && !e.loaded.err; i++)
+		e.loaded.err = snapshot_decoder_feed(dec, buf_view(&r->received[i]));
+	if (!e.loaded.err)
+		e.loaded.err = snapshot_decoder_finish(dec, &st);
+	snapshot_decoder_free(dec);
+	e.loaded.job = job->job;
+	e.loaded.state = &st;
+	core_step(r->core, &e);
+}
+
+static void put_in_force(struct rig *r, const struct snapshot_job *job)
+{
+	struct core_event e = { .kind = EVENT_CHUNK_WRITTEN, .now = r->now };
+	e.chunk.job = job->job;
+	if (job->id.index <= r->snapshot.index)
+		e.chunk.err = ERR_EXISTS;
+	else
 		install(r, job);
 	core_step(r->core, &e);
 }
@@ -221,6 +259,12 @@ static void do_job(struct rig *r, const struct snapshot_job *job)
 		break;
 	case SNAPSHOT_WRITE:
 		write_chunk(r, job);
+		break;
+	case SNAPSHOT_LOAD:
+		load(r, job);
+		break;
+	case SNAPSHOT_INSTALL:
+		put_in_force(r, job);
 		break;
 	case SNAPSHOT_ABORT:
 		break;

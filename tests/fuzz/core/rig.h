@@ -20,8 +20,8 @@ struct rig {
 	size_t log_len, log_cap;
 	struct buf *chunks; /* of our own snapshot */
 	size_t chunks_len;
-	struct entry_id receiving;
-	uint64_t next_chunk;
+	struct buf *received; /* chunks of one that comes */
+	size_t received_len;
 };
 
 member_id rig_member(size_t i);

@@ -627,8 +627,9 @@ END_TEST
 START_TEST(core__a_follower_catches_up_by_snapshot)
 {
 	struct mini_cell *m =
-		mini_new(&(struct mini_options){ .replicas = 3, .seed = 5, .disk_ms = 1, .net_ms = 1, .snapshot_count = 50, .snapshot_keep = 5 });
+		mini_new(&(struct mini_options){ .replicas = 3, .seed = 5, .disk_ms = 1, .net_ms = 1, .snapshot_count = 50, .snapshot_keep = 5, .log_memory = 1000 });
 	size_t l = mini_elect(m, 10000), f = other(m, l);
+	struct core_status status;
 	uint64_t waiter;
 
 	mini_run(m, 500);
@@ -649,6 +650,8 @@ START_TEST(core__a_follower_catches_up_by_snapshot)
 	OK(m, waiter);
 	mini_run(m, 3000);
 	ck_assert_str_eq(mini_value(m, f, "k299"), "v");
+	core_status(mini_core(m, f), &status);
+	ck_assert_uint_ge(status.snapshots_installed, 1);
 	OK(m, mini_put(m, f, "after", "v", 0));
 	mini_crash(m, f);
 	mini_restart(m, f);

@@ -14,7 +14,9 @@ enum err __real_storage_snapshot_install_finish(struct storage_snapshot_writer *
 enum err __real_storage_space(struct storage *st, struct storage_space *ret, struct errmsg *em);
 enum err __real_storage_release_ballast(struct storage *st, struct errmsg *em);
 enum err __real_storage_restore_ballast(struct storage *st, struct errmsg *em);
-enum err __real_storage_snapshot_create(struct storage *st, uint64_t index, uint64_t term, struct storage_snapshot_writer **ret,
+enum err __real_storage_snapshot_receive(struct storage *st, const struct storage_snapshot_part *part, struct storage_snapshot_writer **ret,
+					 struct errmsg *em);
+enum err __real_storage_snapshot_resume(struct storage *st, const struct storage_snapshot_part *part, struct storage_snapshot_writer **ret,
 					struct errmsg *em);
 enum err __real_storage_read(struct storage *st, uint64_t from, uint64_t to, size_t max_bytes, struct storage_read_result *ret, struct errmsg *em);
 void __real_core_step(struct core *c, const struct core_event *event);
@@ -25,7 +27,9 @@ enum err __wrap_storage_snapshot_install_finish(struct storage_snapshot_writer *
 enum err __wrap_storage_space(struct storage *st, struct storage_space *ret, struct errmsg *em);
 enum err __wrap_storage_release_ballast(struct storage *st, struct errmsg *em);
 enum err __wrap_storage_restore_ballast(struct storage *st, struct errmsg *em);
-enum err __wrap_storage_snapshot_create(struct storage *st, uint64_t index, uint64_t term, struct storage_snapshot_writer **ret,
+enum err __wrap_storage_snapshot_receive(struct storage *st, const struct storage_snapshot_part *part, struct storage_snapshot_writer **ret,
+					 struct errmsg *em);
+enum err __wrap_storage_snapshot_resume(struct storage *st, const struct storage_snapshot_part *part, struct storage_snapshot_writer **ret,
 					struct errmsg *em);
 enum err __wrap_storage_read(struct storage *st, uint64_t from, uint64_t to, size_t max_bytes, struct storage_read_result *ret, struct errmsg *em);
 void __wrap_core_step(struct core *c, const struct core_event *event);
@@ -187,16 +191,29 @@ enum err __wrap_storage_commit(struct storage *st, const struct storage_batch *b
 }
 
 /* A writer does not name its storage: noted when it is made. */
-enum err __wrap_storage_snapshot_create(struct storage *st, uint64_t index, uint64_t term, struct storage_snapshot_writer **ret,
-					struct errmsg *em)
+static void note_writer(struct storage *st, struct storage_snapshot_writer *w)
 {
 	struct hooks *h = hooks_of(st);
-	enum err e = __real_storage_snapshot_create(st, index, term, ret, em);
-	if (!e) {
-		pthread_mutex_lock(&h->mu);
-		h->writers[h->created++ % HOOKS_WRITERS] = *ret;
-		pthread_mutex_unlock(&h->mu);
-	}
+	pthread_mutex_lock(&h->mu);
+	h->writers[h->created++ % HOOKS_WRITERS] = w;
+	pthread_mutex_unlock(&h->mu);
+}
+
+enum err __wrap_storage_snapshot_receive(struct storage *st, const struct storage_snapshot_part *part, struct storage_snapshot_writer **ret,
+					 struct errmsg *em)
+{
+	enum err e = __real_storage_snapshot_receive(st, part, ret, em);
+	if (!e)
+		note_writer(st, *ret);
+	return e;
+}
+
+enum err __wrap_storage_snapshot_resume(struct storage *st, const struct storage_snapshot_part *part, struct storage_snapshot_writer **ret,
+					struct errmsg *em)
+{
+	enum err e = __real_storage_snapshot_resume(st, part, ret, em);
+	if (!e)
+		note_writer(st, *ret);
 	return e;
 }
 

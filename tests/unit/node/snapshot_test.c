@@ -26,6 +26,12 @@ static void put_many(struct replica *r, const char *prefix, size_t n, size_t val
 	free(value);
 }
 
+/* The log before it is gone there: who was away needs a snapshot. */
+static void wait_cut(struct replica *r)
+{
+	WAIT_UNTIL(atomic_load(&r->events[EVENT_SNAPSHOT_SAVED]) >= 1);
+}
+
 /* One is away while more is written than the log and its memory keep; large enough for several chunks. */
 static void catches_up(uint32_t lost_per_million)
 {
@@ -37,6 +43,7 @@ static void catches_up(uint32_t lost_per_million)
 	ck_assert_int_eq(lock(&c->replicas[leader], "l", 1), ERR_OK);
 	cell_stop(c, away);
 	put_many(&c->replicas[leader], "k", 400, 4096);
+	wait_cut(&c->replicas[leader]);
 	cell_start(c, away);
 	put_many(&c->replicas[leader], "m", 50, 100);
 	cell_wait_serving(c, away);
@@ -93,6 +100,7 @@ START_TEST(snapshot__a_full_disk_delays_it)
 	struct replica *r = &c->replicas[away];
 	cell_stop(c, away);
 	put_many(&c->replicas[leader], "k", 200, 4096);
+	wait_cut(&c->replicas[leader]);
 	hooks_install_full(&r->hooks, 4);
 	cell_start(c, away);
 	put_many(&c->replicas[leader], "m", 10, 100);

@@ -68,5 +68,6 @@ TCase *case_damage(void);
 TCase *case_mend(void);
 TCase *case_space(void);
 TCase *case_crash(void);
+TCase *case_part(void);
 
 #endif

@@ -13,6 +13,7 @@ int main(void)
 	suite_add_tcase(s, case_mend());
 	suite_add_tcase(s, case_space());
 	suite_add_tcase(s, case_crash());
+	suite_add_tcase(s, case_part());
 	SRunner *sr = srunner_create(s);
 	harness_begin();
 	srunner_run_all(sr, CK_NORMAL);
