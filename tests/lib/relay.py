@@ -1,12 +1,19 @@
 """relay.py: the network in our hands: between replicas, and between clients and replicas.
 
+<<<<<<< HEAD
 Everyone is reached through relays. A pair can be cut in both directions or one: what is sent then is kept, and arrives late when the
 cut is healed, as it does after a real one; nothing is closed, so nobody is told.
+=======
+Each replica is reached by the others through a relay of its own. A pair of replicas can be cut in both directions or one: what is
+sent then is kept, and arrives late when the cut is healed, as it does after a real one; nothing is closed, so nobody is told. The way to a replica may
+be slow.
+>>>>>>> a6bc6d4 (tests, docs: an installation with processes, and faults planted in it)
 """
 import contextlib
 import os
 import socket
 import threading
+import time
 
 import cells
 
@@ -43,6 +50,7 @@ class _Links:
     def __init__(self, replicas):
         self.replicas = replicas
         self._cut = set()  # pairs (from, to) of names
+        self._slow = {}  # name of the receiver -> bytes a second of each connection
         self._changed = threading.Condition()
         self._closed = False
         self._listeners = []
@@ -51,8 +59,12 @@ class _Links:
         with self._changed:
             self._cut.add((sender.name, receiver.name))
 
+    def slow(self, receiver, bytes_per_second):
+        self._slow[receiver.name] = bytes_per_second
+
     def heal(self):
         with self._changed:
+            self._slow.clear()
             self._cut.clear()
             self._changed.notify_all()
 
@@ -105,6 +117,8 @@ class _Links:
         try:
             while data := source.recv(65536):
                 self._pass(sender, receiver)
+                if rate := self._slow.get(receiver):
+                    time.sleep(len(data) / rate)
                 sink.sendall(data)
         except OSError:
             pass
