@@ -21,6 +21,10 @@ def sent(replicas):
     return sum(counted(r, "sent_chunks") for r in replicas)
 
 
+def newest_snapshot(replica):
+    return max((int(p.name.split("-")[1]) for p in replica.data_dir.glob("snap-*") if "." not in p.name), default=0)
+
+
 def fall_behind(cell, r, megabytes):
     """`r` is down, and the others have cut from their logs, and forgotten from memory, what it lacks."""
     others = [x for x in cell.replicas if x is not r]
@@ -31,7 +35,8 @@ def fall_behind(cell, r, megabytes):
         for i in range(25):
             insist(lambda i=i: c.put(b"small%d" % i, b"x"))
     for x in others:
-        cells.wait_for("a snapshot is there", lambda x=x: [p for p in x.data_dir.glob("snap-*") if "." not in p.name])
+        # The second one: it is begun when the log has been cut behind the first.
+        cells.wait_for("two snapshots were made", lambda x=x: newest_snapshot(x) >= 40)
         x.stop()
     for x in others:
         x.start()
