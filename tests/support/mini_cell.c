@@ -1144,3 +1144,13 @@ size_t mini_chunks_kept(const struct mini_cell *m, size_t i)
 {
 	return m->nodes[i].incoming.len;
 }
+
+void mini_plant_part(struct mini_cell *m, size_t i, struct entry_id id)
+{
+	struct mini_snapshot *s = &m->nodes[i].incoming;
+
+	ASSERT(!m->nodes[i].core);
+	snapshot_drop(s);
+	*s = (struct mini_snapshot){ .id = id, .state_hash = 1, .whole = 3 };
+	snapshot_add(s, buf_copy_of(slice_of_str("chunk")));
+}

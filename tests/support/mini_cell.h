@@ -55,6 +55,8 @@ size_t mini_elect(struct mini_cell *m, time_ms max_ms);
 void mini_crash(struct mini_cell *m, size_t i);   /* what its disk has not finished is lost, and its calls */
 void mini_restart(struct mini_cell *m, size_t i);
 void mini_wipe(struct mini_cell *m, size_t i);    /* while it is down: a new, empty disk, with a data directory of its own */
+/* While it is down: its disk has one chunk of three of a snapshot that it was receiving. */
+void mini_plant_part(struct mini_cell *m, size_t i, struct entry_id id);
 void mini_isolate(struct mini_cell *m, size_t i, bool on); /* no message gets in or out */
 void mini_cut(struct mini_cell *m, size_t from, size_t to, bool on); /* one direction */
 void mini_pause(struct mini_cell *m, size_t i, bool on);   /* stopped as by SIGSTOP; going on, it is told of the gap */

@@ -294,17 +294,28 @@ START_TEST(install__is_finished_without_a_leader)
 }
 END_TEST
 
-/* X6: somebody brings the log on after all. */
+/* X6: it comes up with a part of a snapshot that nobody needs: the log that it gets passes it by. */
 START_TEST(install__is_dropped_when_the_log_has_passed_it_by)
 {
-	struct story s = begin(3, 0);
+	struct mini_cell *m = mini_new(&(struct mini_options){ .replicas = 3, .seed = 12, .disk_ms = 1, .net_ms = 1 });
+	struct story s = { .m = m, .die_at = NEVER };
+	struct entry_id id;
 
+	s.leader = mini_elect(m, 10000);
+	s.behind = s.leader == 0 ? 1 : 0;
+	mini_run(m, 500);
+	mini_crash(m, s.behind);
+	put(&s, s.leader, "k", 30);
+	id = core_state(mini_core(m, s.leader))->applied;
+	id.index -= 10;
+	mini_plant_part(m, s.behind, id);
+	mini_isolate(m, s.behind, true);
+	mini_restart(m, s.behind);
+	mini_run(m, 100);
+	ck_assert_uint_eq(mini_chunks_kept(m, s.behind), 1); /* it may be of use for all that is known here */
 	watch(&s);
-	run_until(&s, &s.written, 3, 5000);
-	mini_crash(s.m, s.behind);
-	mini_restart(s.m, s.behind);
-	ck_assert_uint_ge(mini_chunks_kept(s.m, s.behind), 3);
-	end(&s, LAST_KEY);
+	end(&s, "k29");
+	ck_assert_uint_eq(s.steps, 0);
 }
 END_TEST
 
