@@ -102,5 +102,5 @@ def all_renewed(some, ttl, since, timeout):
         asked = time.monotonic()
         counts = counts_of(some)
         lowest = min(lowest, counts[3])
-        return counts if counts[3] > ttl * 990 - (asked - since) * 1000 else None
+        return counts if counts[3] > max(0, ttl * 990 - (asked - since) * 1000) else None
     return cells.wait_for("all are renewed", renewed, timeout, step=0.1), lowest
