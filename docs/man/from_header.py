@@ -4,6 +4,7 @@
 
 A call's page has its blocking and its callback form, what is written over them, and the types of the header that they use. The callback form has a page that
 leads to it. A call over which nothing is written is a mistake."""
+import os
 import pathlib
 import re
 import sys
@@ -110,6 +111,8 @@ def page(header, overview, base, forms, types):
 
 def main(out, headers):
     out.mkdir(exist_ok=True)
+    for old in out.glob("*.3"):
+        old.unlink()
     for path in headers:
         source = pathlib.Path(path).read_text()
         types, groups = type_sources(source), {}
@@ -121,6 +124,7 @@ def main(out, headers):
             for name, _, _ in forms:
                 if name != base:
                     (out / f"{name}.3").write_text(f".so man3/{base}.3\n")
+    os.utime(out)  # what is built is the folder: it is as new as what is in it
 
 
 main(pathlib.Path(sys.argv[1]), sys.argv[2:])
