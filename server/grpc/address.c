@@ -11,6 +11,7 @@
 
 #include "base/mem.h"
 #include "internal.h"
+#include "wire/wire.h"
 
 enum { FIRST_DESCRIPTOR = 64 };
 
@@ -36,6 +37,10 @@ static int move_up(struct addresses *a, int fd)
 		moved = fcntl(fd, F_DUPFD_CLOEXEC, FIRST_DESCRIPTOR); /* the end: round again */
 	if (moved < 0) {
 		a->next = FIRST_DESCRIPTOR;
+		return fd;
+	}
+	if (!wire_move(fd, moved)) {
+		close(moved);
 		return fd;
 	}
 	a->next = moved + 1;
@@ -71,7 +76,7 @@ struct identity *addresses_find(struct addresses *a, const char *peer, int *ret_
 	pthread_mutex_lock(&a->mu);
 	if (fd < a->len && a->at[fd]) {
 		who = identity_ref(a->at[fd]);
-		if (!who->tls) /* behind TLS it is not the socket that leads to the client */
+		if (!who->tls || wire_is_attached((int)fd)) /* otherwise it is not the socket that leads to the client */
 			*ret_fd = (int)fd;
 	}
 	pthread_mutex_unlock(&a->mu);

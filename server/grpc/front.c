@@ -28,6 +28,7 @@
 #include "internal.h"
 #include "log/log.h"
 #include "metrics.h"
+#include "wire/wire.h"
 
 enum {
 	ARMED = 64,
@@ -131,10 +132,31 @@ void front_put_out(struct call *c)
 		rpc_start(o->wake_call, NULL, 0, &o->wake_tag);
 }
 
+struct corked {
+	int fd; /* negative: nothing is */
+	struct wire *wire;
+};
+
 /* A descriptor that has been closed meanwhile, or is none of TCP's, refuses, and that is all. */
-static void cork(int fd, int on)
+static void set_cork(int fd, int on)
 {
 	(void)setsockopt(fd, IPPROTO_TCP, TCP_CORK, &on, sizeof(on));
+}
+
+static struct corked cork(int fd)
+{
+	struct wire *w = wire_cork(fd);
+	if (!w)
+		set_cork(fd, 1);
+	return (struct corked){ fd, w };
+}
+
+static void uncork(struct corked c)
+{
+	if (c.wire)
+		wire_uncork(c.wire);
+	else if (c.fd >= 0)
+		set_cork(c.fd, 0);
 }
 
 static int by_connection(const void *a, const void *b)
@@ -148,16 +170,14 @@ static void flush_together(struct call **calls, size_t len)
 	qsort(calls, len, sizeof(*calls), by_connection);
 	for (size_t i = 0, end; i < len; i = end) {
 		int fd = calls[i]->fd;
-		bool corked;
+		struct corked corked = { .fd = -1 };
 		for (end = i + 1; end < len && calls[end]->fd == fd; end++)
 			;
-		corked = fd >= 0 && end - i > 1;
-		if (corked)
-			cork(fd, 1);
+		if (fd >= 0 && end - i > 1)
+			corked = cork(fd);
 		for (size_t k = i; k < end; k++)
 			front_call_flush(calls[k]);
-		if (corked)
-			cork(fd, 0);
+		uncork(corked);
 	}
 }
 

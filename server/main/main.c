@@ -263,7 +263,8 @@ static enum err listen_all(struct server *s, const struct url_list *urls, struct
 static enum err start_acceptor(struct server *s, struct errmsg *em)
 {
 	const struct options *o = &s->options;
-	struct acceptor_sinks both = { s, on_http2, on_http1 }, grpc = { .ctx = s, .http2 = on_http2 }, http = { .ctx = s, .http1 = on_http1 };
+	struct acceptor_sinks both = { s, on_http2, on_http1, .http2_is_grpc = true }, grpc = { .ctx = s, .http2 = on_http2, .http2_is_grpc = true };
+	struct acceptor_sinks http = { .ctx = s, .http1 = on_http1 };
 	struct acceptor_sinks pages = { .ctx = s, .http1 = on_page };
 	enum err e;
 	s->acceptor = acceptor_new(&both, &(struct acceptor_limits){ .max_undecided = 1000, .tls_threads = TLS_THREADS });

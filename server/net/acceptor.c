@@ -10,6 +10,7 @@
  *        event is still to come.
  *   (A5) while accepting is paused, no listener is watched, and paused_until is when that ends.
  *   (A6) what has been read of a TLS connection before it is handed on (`first`) goes into its pair before the sink has the other end.
+ *   (A7) nothing has been read ahead of a TLS connection that gRPC gets as it is: gRPC would not be told of it.
  *
  * Handshakes are done here, one step an event, and so never hold up who is connected already: those belong to the pump's threads.
  *
@@ -27,6 +28,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <time.h>
@@ -38,7 +40,9 @@
 #include "log/log.h"
 #include "metrics.h"
 #include "tls_pump.h"
+#include "tls_socket.h"
 #include "url.h"
+#include "wire/wire.h"
 
 #define EVENTS_MAX 256
 #define ACCEPT_BATCH 64      /* a listener's turn; others come next */
@@ -61,6 +65,7 @@ struct conn {
 	uint64_t deadline_ms;
 	const struct listener *from;
 	SSL *ssl;                 /* NULL: plain */
+	bool to_grpc;             /* of TLS: gRPC may have this very socket */
 	struct identity *who;     /* once the handshake is over */
 	char first[PREFACE_DECIDES];
 	size_t first_len;         /* of TLS alone: plain ones are peeked at */
@@ -73,6 +78,7 @@ struct acceptor {
 	struct listener *listeners; /* fixed once the thread runs */
 	size_t listeners_len;
 	struct tls_pump *pump; /* NULL: no listener speaks TLS */
+	struct tls_sockets *sockets; /* NULL: all TLS is the pump's */
 	pthread_t thread;
 	bool running;
 	int stop_fd;
@@ -139,7 +145,9 @@ static void conn_decide(struct acceptor *a, struct conn *c, void (*sink)(void *,
 {
 	int fd = c->fd;
 	epoll_ctl(a->epoll_fd, EPOLL_CTL_DEL, c->fd, NULL);
-	if (sink && c->ssl)
+	if (sink && c->ssl && c->to_grpc && tls_socket_attach(a->sockets, c->ssl, c->fd))
+		c->ssl = NULL;
+	else if (sink && c->ssl)
 		fd = begin_pumping(a, c);
 	if (!sink || fd < 0) {
 		conn_drop(a, c);
@@ -190,10 +198,50 @@ static void decide_by(struct acceptor *a, struct conn *c, const char *bytes, siz
 		conn_drop(a, c); /* no more bytes will come */
 }
 
-static void conn_ready_tls(struct acceptor *a, struct conn *c)
+/* gRPC reads what decides by itself, so it is not read here (A7): a whole record of bytes that may hold the preface is what gRPC is not troubled without. */
+enum first_record { PENDING, LIKELY, UNLIKELY };
+
+static enum first_record first_record(const struct conn *c)
+{
+	enum { HEADER = 5, APPLICATION_DATA = 23, LEAST = sizeof(PREFACE) - 1 + 17 };
+	uint8_t header[HEADER];
+	int there;
+	size_t len;
+	if (recv(c->fd, header, sizeof(header), MSG_PEEK | MSG_DONTWAIT) < HEADER || ioctl(c->fd, FIONREAD, &there) != 0)
+		return PENDING;
+	len = (size_t)header[3] << 8 | header[4];
+	if (header[0] != APPLICATION_DATA || len < LEAST || len > 17 * 1024)
+		return UNLIKELY;
+	return (size_t)there < HEADER + len ? PENDING : LIKELY;
+}
+
+static void keep_from_grpc(struct conn *c)
+{
+	c->to_grpc = false;
+	SSL_set_read_ahead(c->ssl, 1);
+}
+
+/* True: gRPC has it, or will have, or nobody: there is nothing more to do now. Otherwise it has to be read here. */
+static bool give_to_grpc(struct acceptor *a, struct conn *c, bool hung_up)
+{
+	enum first_record first;
+	const unsigned char *protocol;
+	unsigned int len;
+	SSL_get0_alpn_selected(c->ssl, &protocol, &len);
+	first = len == 2 && memcmp(protocol, "h2", 2) == 0 ? first_record(c) : UNLIKELY;
+	if (first == LIKELY)
+		conn_decide(a, c, c->from->sinks.http2);
+	else if (first == UNLIKELY || hung_up)
+		keep_from_grpc(c);
+	return first == LIKELY || c->to_grpc; /* (who is likely is gone) */
+}
+
+static void conn_ready_tls(struct acceptor *a, struct conn *c, bool hung_up)
 {
 	int n;
 	if (!c->who && !shake_hands(a, c))
+		return;
+	if (c->to_grpc && give_to_grpc(a, c, hung_up))
 		return;
 	do {
 		n = SSL_read(c->ssl, c->first + c->first_len, (int)(sizeof(c->first) - c->first_len));
@@ -214,7 +262,7 @@ static void conn_ready(struct acceptor *a, struct conn *c, uint32_t events)
 	char bytes[PREFACE_DECIDES];
 	ssize_t n;
 	if (c->ssl) {
-		conn_ready_tls(a, c);
+		conn_ready_tls(a, c, events & (EPOLLHUP | EPOLLERR | EPOLLRDHUP));
 		return;
 	}
 	do
@@ -310,6 +358,9 @@ static void conn_new(struct acceptor *a, const struct listener *from, int fd, co
 	if (from->tls) {
 		c->ssl = tls_server_side(from->tls, (from->sinks.http1 ? TLS_HTTP1 : 0U) | (from->sinks.http2 ? TLS_HTTP2 : 0U));
 		ASSERT(SSL_set_fd(c->ssl, fd) == 1);
+		c->to_grpc = a->sockets && from->sinks.http2_is_grpc && from->sinks.http2;
+		if (c->to_grpc)
+			SSL_set_read_ahead(c->ssl, 0); /* (A7) */
 	}
 	listen_address_text(sa, c->address);
 	list_push_back(&a->undecided, &c->link);
@@ -473,12 +524,20 @@ enum err acceptor_listen(struct acceptor *a, const char *url, struct errmsg *em)
 
 size_t acceptor_tls_connections(const struct acceptor *a)
 {
-	return a->pump ? tls_pump_connections(a->pump) : 0;
+	return (a->pump ? tls_pump_connections(a->pump) : 0) + tls_sockets_open(a->sockets);
 }
 
 uint16_t acceptor_port(const struct acceptor *a, size_t i)
 {
 	return i < a->listeners_len ? listen_port_of(a->listeners[i].fd) : 0;
+}
+
+static struct tls_sockets *sockets_if_possible(void)
+{
+	if (wire_works())
+		return tls_sockets_new();
+	log_warn("gRPC does not come by our door to its sockets, TLS costs more");
+	return NULL;
 }
 
 void acceptor_start(struct acceptor *a)
@@ -489,6 +548,8 @@ void acceptor_start(struct acceptor *a)
 		ASSERT(epoll_ctl(a->epoll_fd, EPOLL_CTL_ADD, a->listeners[i].fd, &ev) == 0);
 		if (a->listeners[i].tls && !a->pump)
 			a->pump = tls_pump_new(a->limits.tls_threads, "tls", a->limits.tls_flush_ms);
+		if (a->listeners[i].tls && a->listeners[i].sinks.http2_is_grpc && !a->sockets)
+			a->sockets = sockets_if_possible();
 	}
 	ASSERT(pthread_create(&a->thread, NULL, run, a) == 0);
 	pthread_setname_np(a->thread, "acceptor");
@@ -516,6 +577,7 @@ void acceptor_free(struct acceptor *a)
 		return;
 	acceptor_stop(a);
 	tls_pump_free(a->pump);
+	tls_sockets_free(a->sockets);
 	close(a->epoll_fd);
 	close(a->stop_fd);
 	free(a->listeners);

@@ -1,12 +1,14 @@
 /* acceptor.h: listening sockets of our own, one thread for all.
  *
  * Each accepted connection is peeked at (never read) until its first bytes decide: the HTTP/2 preface goes to the http2 sink, anything else to the http1
- * sink. Where TLS is spoken, the handshake comes before, and the sink gets a socket that carries plain bytes (see tls_pump.h). A connection that does not
+ * sink. Where TLS is spoken, the handshake comes before, and the sink gets a socket that carries plain bytes (see tls_pump.h), or one that gRPC takes for
+ * such (see tls_socket.h). A connection that does not
  * decide within ACCEPTOR_DECIDE_MS, handshake and all, or hangs up before, is closed. When descriptors run out, accepting pauses and resumes by itself;
  * ACCEPTOR_RESERVE descriptors are never given to clients. */
 #ifndef HOLDFAST_NET_ACCEPTOR_H
 #define HOLDFAST_NET_ACCEPTOR_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -25,6 +27,7 @@ struct acceptor_sinks {
 	 * thread. NULL: such connections are closed. */
 	void (*http2)(void *ctx, int fd, struct identity *who);
 	void (*http1)(void *ctx, int fd, struct identity *who);
+	bool http2_is_grpc; /* http2 gives the descriptor to gRPC and does nothing else with it, but for wire_move() */
 };
 
 struct acceptor_limits {

@@ -187,26 +187,32 @@ static void broken_handshake(uint16_t port)
 	close(fd);
 }
 
-static int connect_tls(uint16_t port, SSL **ret)
+static int connect_tls(uint16_t port, bool for_grpc, SSL **ret)
 {
 	int fd = dial(port);
 	SSL *ssl = SSL_new(client_ctx);
+	if (for_grpc)
+		ASSERT(SSL_set_alpn_protos(ssl, (const unsigned char *)"\x02h2", 3) == 0);
 	ASSERT(SSL_set_fd(ssl, fd) == 1);
 	ASSERT(SSL_connect(ssl) == 1);
 	*ret = ssl;
 	return fd;
 }
 
-/* Said in records of any size; what comes of it must be as the model says. */
+/* Said in records of any size; what comes of it must be as the model says. A client that wants HTTP/2 and begins with a record in which its preface has room
+ * is believed. */
 static void honest_handshake(struct desk *d, uint16_t port)
 {
 	char bytes[40];
 	size_t len = first_bytes(bytes, sizeof(bytes)), http1 = d->http1, http2 = d->http2, sent = 0;
+	bool for_grpc = rng_below(&rng, 2);
 	int kind = kind_of(bytes, len);
 	SSL *ssl;
-	int fd = connect_tls(port, &ssl);
+	int fd = connect_tls(port, for_grpc, &ssl);
 	while (sent < len) {
 		size_t n = rng_below(&rng, len - sent) + 1;
+		if (for_grpc && !sent && n >= sizeof(PREFACE) - 1)
+			kind = KIND_HTTP2;
 		if (SSL_write(ssl, bytes + sent, (int)n) != (int)n)
 			break;
 		sent += n;
@@ -236,7 +242,7 @@ static void plain_bytes(struct desk *d, uint16_t port)
 int main(int argc, char **argv)
 {
 	struct desk d = { .mu = PTHREAD_MUTEX_INITIALIZER };
-	struct acceptor_sinks sinks = { &d, take_http2, take_http1 };
+	struct acceptor_sinks sinks = { &d, take_http2, take_http1, .http2_is_grpc = true };
 	struct tls_config config = { .name = "fuzz", .self_validity_s = 86400 };
 	struct errmsg em = { .text = "" };
 	struct tls_context *tls = tls_context_new(&config, &em);

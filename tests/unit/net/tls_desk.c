@@ -81,9 +81,8 @@ struct tls_context *context_of(const struct tls_config *c)
 	return t;
 }
 
-void desk_open(struct desk *d, struct acceptor_limits limits, bool http1, bool http2)
+static void open_with(struct desk *d, struct acceptor_limits limits, struct acceptor_sinks sinks)
 {
-	struct acceptor_sinks sinks = { .ctx = d, .http2 = http2 ? take_http2 : NULL, .http1 = http1 ? take_http1 : NULL };
 	struct errmsg em = { .text = "" };
 	memset(d, 0, sizeof(*d));
 	d->fd = -1;
@@ -93,6 +92,16 @@ void desk_open(struct desk *d, struct acceptor_limits limits, bool http1, bool h
 	ck_assert_msg(acceptor_listen_tls(d->acceptor, "https://127.0.0.1:0", NULL, d->tls, &em) == ERR_OK, "%s", em.text);
 	d->port = acceptor_port(d->acceptor, 0);
 	acceptor_start(d->acceptor);
+}
+
+void desk_open(struct desk *d, struct acceptor_limits limits, bool http1, bool http2)
+{
+	open_with(d, limits, (struct acceptor_sinks){ .ctx = d, .http2 = http2 ? take_http2 : NULL, .http1 = http1 ? take_http1 : NULL });
+}
+
+void desk_open_as_grpc(struct desk *d, struct acceptor_limits limits)
+{
+	open_with(d, limits, (struct acceptor_sinks){ .ctx = d, .http2 = take_http2, .http1 = take_http1, .http2_is_grpc = true });
 }
 
 const struct acceptor_limits usual = { .max_undecided = 100 };

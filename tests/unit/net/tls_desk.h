@@ -28,6 +28,7 @@ void desk_teardown(void);
 
 struct tls_context *context_of(const struct tls_config *c);
 void desk_open(struct desk *d, struct acceptor_limits limits, bool http1, bool http2); /* which kinds it serves */
+void desk_open_as_grpc(struct desk *d, struct acceptor_limits limits); /* both; of http2, desk.fd is read and written as gRPC does */
 void desk_close(struct desk *d);
 size_t count(struct desk *d, const size_t *counter); /* &d->http1, &d->http2 */
 bool is_let_in(struct desk *d, const struct kit_client_spec *spec); /* true when the client gets to the http1 sink */
