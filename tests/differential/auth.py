@@ -4,12 +4,10 @@ Compared are error codes and texts, and replies but for tokens and IDs. Password
 """
 import random
 
-import cells
-import grpc
 import known
 import target
 from compare import Outcome
-from etcd import auth_pb2, rpc_pb2 as pb, rpc_pb2_grpc
+from etcd import auth_pb2, rpc_pb2 as pb
 from report import Report
 
 USERS = ["root", "u1", "u2", "u3"]
@@ -20,30 +18,19 @@ METHODS = ["AuthEnable", "AuthDisable", "Authenticate", "UserAdd", "UserGet", "U
            "UserGrantRole", "UserRevokeRole", "RoleAdd", "RoleGet", "RoleList", "RoleDelete", "RoleGrantPermission",
            "RoleRevokePermission", "Range", "Put", "DeleteRange", "Txn", "LeaseGrant", "LeaseRevoke"]
 LEAST = 12
+JSON_PART = 0.4
 FLAGS = ["--bcrypt-cost", "4"]
 
 
-class Target:
+class Target(target.Target):
     def __init__(self, name, server, size):
-        self.name, self.cell = name, cells.Cell(server, size, flags=FLAGS)
-        self.channels = [grpc.insecure_channel(r.endpoint) for r in self.cell.replicas]
-        self.auth = [rpc_pb2_grpc.AuthStub(c) for c in self.channels]
-        self.kv = [rpc_pb2_grpc.KVStub(c) for c in self.channels]
-        self.lease = [rpc_pb2_grpc.LeaseStub(c) for c in self.channels]
+        super().__init__(name, server, size, FLAGS)
         self.tokens = {}
 
-    def __str__(self):
-        return self.name
-
-    def call(self, service, method, request, token, at):
-        stub = getattr(self, service)[at % len(self.channels)]
+    def call(self, by, service, method, request, token, at):
+        stub = getattr(getattr(self, by), service)[at % len(self.channels)]
         metadata = [("token", self.tokens.get(token, token))] if token else []
         return target.outcome(getattr(stub, method).future(request, metadata=metadata, timeout=20))
-
-    def close(self):
-        for c in self.channels:
-            c.close()
-        self.cell.close()
 
 
 def bare(message):
@@ -69,14 +56,15 @@ class Field:
 
     def ask(self, service, method, request, token=None, least_same=True):
         at = self.rng.randrange(12)
+        by = "json" if self.rng.random() < JSON_PART else "grpc"
         self.steps += 1
-        outcomes = [t.call(service, method, request, token, at) for t in self.targets]
+        outcomes = [t.call(by, service, method, request, token, at) for t in self.targets]
         for o in outcomes:
             o.bare = Outcome(o.code, o.text, [bare(r) for r in o.replies])
         self.report.count(method, outcomes[0])
         for t, o in zip(self.targets[1:], outcomes[1:]):
             if o.bare != outcomes[0].bare and not self.report.explained(method, request, token, outcomes[0].bare, o.bare):
-                self.report.differ(method, f"seed {self.seed} step {self.steps}", t, f"as {token}: {request}", outcomes[0].bare, o.bare)
+                self.report.differ(method, f"seed {self.seed} step {self.steps}", t, f"{by} as {token}: {request}", outcomes[0].bare, o.bare)
         return outcomes
 
     def root(self):

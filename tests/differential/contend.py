@@ -17,6 +17,7 @@ import target
 from etcd import rpc_pb2 as pb
 
 WAIT_S = 10
+JSON_PART = 0.4
 NAMES = [b"lk", "ключ".encode(), b"\xff\xfe", b"a\x00b", b"n" * 300, b"deep/er", b"trailing/", b"7000"]
 OWN = -(2**62)  # stands for a lease that the server chose
 ODD_KEYS = [b"nobody/1", b"lk/", b"plain", b"\x00", b"lk/ffffffffffffffff"]
@@ -55,6 +56,9 @@ class Field:
 
     # ---- asking ----
 
+    def channel(self):
+        return "json" if self.rng.random() < JSON_PART else "grpc"
+
     def differ(self, method, t, asked, wanted, got, kind=None):
         self.report.differ(method, f"seed {self.seed} action {self.actions}", t, asked, wanted, got, kind)
 
@@ -63,8 +67,9 @@ class Field:
         futures = []
         self.looked = False
         options.setdefault("timeout", 300)
+        by = self.channel()
         for t, request in zip(self.targets, requests):
-            stubs = getattr(t, service)
+            stubs = getattr(getattr(t, by), service)
             stub = stubs[self.rng.randrange(len(stubs))]
             futures.append(getattr(stub, method).future(request, **options))
         return futures
@@ -84,8 +89,9 @@ class Field:
         """What the oracle must not see, because its effect would differ from then on: how Holdfast answers."""
         if self.targets[1].cell.server == target.ORACLE:
             return
+        by = self.channel()
         for t in self.targets[1:]:
-            stubs = getattr(t, service)
+            stubs = getattr(getattr(t, by), service)
             got = target.outcome(getattr(stubs[self.rng.randrange(len(stubs))], method).future(request, timeout=target.TIMEOUT_S))
             if (got.code, got.text) != (code, text):
                 self.differ(method, t, request, f"{code}: {text!r} is wanted", got)

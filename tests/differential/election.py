@@ -26,8 +26,9 @@ class Observer:
         self.wanted = []       # what all must be told, from the keys
         self.closing = False
         self.calls = []
+        by = field.channel()
         for i, t in enumerate(field.targets):
-            call = t.election[field.rng.randrange(len(t.election))].Observe(el.LeaderRequest(name=name))
+            call = getattr(t, by).election[field.rng.randrange(len(t.election))].Observe(el.LeaderRequest(name=name))
             self.calls.append(call)
             threading.Thread(target=self._read, args=(i, call), daemon=True).start()
 

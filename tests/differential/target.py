@@ -10,23 +10,37 @@ import grpc  # noqa: E402
 from etcd import rpc_pb2, rpc_pb2_grpc, v3election_pb2_grpc, v3lock_pb2_grpc  # noqa: E402
 
 import compare  # noqa: E402
+import json_channel  # noqa: E402
 
 ORACLE = "/usr/bin/etcd"
 TIMEOUT_S = 20
 EVERYTHING = {"key": b"\0", "range_end": b"\0"}
 
 
+class Stubs:
+    """One of each service for each replica, over gRPC or JSON."""
+
+    def __init__(self, channels):
+        self.kv = [rpc_pb2_grpc.KVStub(c) for c in channels]
+        self.lease = [rpc_pb2_grpc.LeaseStub(c) for c in channels]
+        self.watch = [rpc_pb2_grpc.WatchStub(c) for c in channels]
+        self.cluster = [rpc_pb2_grpc.ClusterStub(c) for c in channels]
+        self.maintenance = [rpc_pb2_grpc.MaintenanceStub(c) for c in channels]
+        self.auth = [rpc_pb2_grpc.AuthStub(c) for c in channels]
+        self.lock = [v3lock_pb2_grpc.LockStub(c) for c in channels]
+        self.election = [v3election_pb2_grpc.ElectionStub(c) for c in channels]
+
+
 class Target:
-    def __init__(self, name, server, size):
+    def __init__(self, name, server, size, flags=()):
         self.name = name
-        self.cell = cells.Cell(server, size)
+        self.cell = cells.Cell(server, size, flags=flags)
         options = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
         self.channels = [grpc.insecure_channel(r.endpoint, options) for r in self.cell.replicas]
-        self.kv = [rpc_pb2_grpc.KVStub(c) for c in self.channels]
-        self.lease = [rpc_pb2_grpc.LeaseStub(c) for c in self.channels]
-        self.watch = [rpc_pb2_grpc.WatchStub(c) for c in self.channels]
-        self.lock = [v3lock_pb2_grpc.LockStub(c) for c in self.channels]
-        self.election = [v3election_pb2_grpc.ElectionStub(c) for c in self.channels]
+        self.gateways = [json_channel.JsonChannel(r.endpoint) for r in self.cell.replicas]
+        self.grpc, self.json = Stubs(self.channels), Stubs(self.gateways)
+        self.kv, self.lease, self.watch, self.lock, self.election = (
+            getattr(self.grpc, s) for s in ("kv", "lease", "watch", "lock", "election"))
         self.last_asked = self.last_writer = 0
 
     def __str__(self):
@@ -41,7 +55,8 @@ class Target:
             if "serializable: true" in str(step.requests[0])[:100000]:
                 at = self.last_writer
         self.last_asked = at
-        stub = (self.lease if step.method.startswith("Lease") else self.kv)[at]
+        by = self.json if step.json else self.grpc
+        stub = (by.lease if step.method.startswith("Lease") else by.kv)[at]
         method = getattr(stub, step.method)
         if step.method == "LeaseKeepAlive":
             return method(iter(step.requests), timeout=TIMEOUT_S)
@@ -75,7 +90,7 @@ class Target:
                 raise RuntimeError(f"{self.name} did not survive {what}:\n{r.log_tail()}")
 
     def close(self):
-        for c in self.channels:
+        for c in self.channels + self.gateways:
             c.close()
         self.cell.close()
 
@@ -90,14 +105,14 @@ def outcome(call):
         return compare.Outcome(e.code().name, e.details(), [])
 
 
-def open_all(server):
+def open_all(server, flags=()):
     """The oracle, and cells of one and of three of the server under test."""
     targets = []
     try:
-        targets.append(Target("etcd", ORACLE, 1))
-        targets.append(Target("holdfast of 1", server, 1))
+        targets.append(Target("etcd", ORACLE, 1, flags))
+        targets.append(Target("holdfast of 1", server, 1, flags))
         if server != ORACLE:  # three stock replicas part from one another: 3.4 applies some failing transactions on some of them
-            targets.append(Target("holdfast of 3", server, 3))
+            targets.append(Target("holdfast of 3", server, 3, flags))
     except BaseException:
         close_all(targets)
         raise
