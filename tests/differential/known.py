@@ -6,6 +6,8 @@ oracle does not survive, or whose effect would differ from then on, never reach 
   - a first compaction at revision 0, which compacts nothing; etcd then refuses a second one, and negative revisions in transactions;
   - writes that would blur a contender for a lock, which etcd allows and Holdfast refuses, because the order of its queues hangs on them;
   - locks and elections without a name, whose keys would be those of a tree's root;
+  - addresses of a member that are none, which end 3.4; a learner's new addresses, which make it a voter there; leadership for a learner,
+    for which 3.4 waits in vain;
   - names of which one is the other with "/" and more behind it: etcd has them wait for one another.
 """
 
@@ -16,7 +18,9 @@ COMPACTED = "etcdserver: mvcc: required revision has been compacted"
 # ---- KV and Lease: step, oracle's outcome, subject's outcome ----
 
 def _larger_than_transport(step, oracle, subject):
-    return (step.requests[0].ByteSize() > MESSAGE_MAX and oracle.code == subject.code == "RESOURCE_EXHAUSTED")
+    """Our gateway has no message between itself and the service."""
+    refused = "RESOURCE_EXHAUSTED" if not step.json else "INVALID_ARGUMENT"
+    return step.requests[0].ByteSize() > MESSAGE_MAX and oracle.code == "RESOURCE_EXHAUSTED" and subject.code == refused
 
 
 def _older_revision(step, oracle, subject):
@@ -30,7 +34,7 @@ def _older_revision(step, oracle, subject):
 KV = [
     ("keep-alive-revision", "a follower that forwards a keep-alive names the revision that it has applied itself; etcd's does the same",
      _older_revision),
-    ("transport-limit-text", "what the gRPC library itself refuses, it words in its own way: Go's and C's differ", _larger_than_transport),
+    ("transport-limit-text", "what the gRPC library itself refuses, it words in its own way: Go's and C's differ. By JSON it is a request that is too large", _larger_than_transport),
 ]
 
 
@@ -160,4 +164,21 @@ def _unguarded_lease(method, asked, user, oracle, subject):
 AUTH = [
     ("unguarded-lease", "while authentication is on, nobody ends or makes a lease without saying who he is; 3.4 lets everybody", _unguarded_lease),
     ("no-password", "who has no password is refused like one whose password is wrong: that he has none is nobody's business", _no_password),
+]
+
+
+# ---- Cluster and Maintenance: method, request, oracle's outcome, subject's ----
+
+def _defragment_header(method, asked, oracle, subject):
+    return method == "Defragment" and oracle.code == subject.code == "OK" and oracle.replies == [0]
+
+
+def _not_started(method, asked, oracle, subject):
+    text = "etcdserver: re-configuration failed due to not enough started members"
+    return oracle.code == "UNKNOWN" and oracle.text == text and (subject.code, subject.text) == ("FAILED_PRECONDITION", text)
+
+
+MEMBERS = [
+    ("defragment-header", "the header of Defragment's answer is as all others; etcd's is empty", _defragment_header),
+    ("not-started", "an error of the table comes with its code: 3.4 forgets that of a change for which too few members run", _not_started),
 ]

@@ -2,8 +2,10 @@
 """run.py: the same to stock etcd 3.4.23 and to Holdfast, every answer compared.
 
 Stock etcd of one node is the oracle; the subjects are Holdfast cells of one and of three replicas. Parts, each a module with run():
-kv (KV and Lease), watch, lock, election, gateway (JSON bodies), auth. Two parts run at a time, each in a process of its own. What is meant
-to differ is in known.py. With --full ten times as much or more, over more seeds. A difference names its seed: run that part again
+kv (KV and Lease), watch, lock, election, gateway (JSON bodies), auth, members (Cluster and Maintenance). Two
+requests in five go over the JSON gateway. Two parts run at a time, each in a process of its own. What is meant
+to differ is in known.py, and in docs/migrating-from-etcd.md, which listed_differences.py holds alike; error_texts.py says which of etcd's errors were
+reached. With --full ten times as much or more, over more seeds. A difference names its seed: run that part again
 with --seed, and it does the same again.
 """
 import argparse
@@ -21,12 +23,16 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "lib")]
 import cells  # noqa: E402
+import error_texts  # noqa: E402
+import listed_differences  # noqa: E402
+import report  # noqa: E402
 
-PARTS = {"kv": "kv", "watch": "watch", "election": "election", "lock": "lock", "gateway": "gateway_bodies", "auth": "auth"}
+PARTS = {"kv": "kv", "watch": "watch", "election": "election", "lock": "lock", "gateway": "gateway_bodies", "auth": "auth", "members": "members"}
 AT_ONCE = 2
 
 
 def run_here(name, options):
+    report.FULL = options.full
     options.one_seed = options.seed is not None
     options.seed = options.seed if options.one_seed else int(time.time())
     passed, failed = importlib.import_module(PARTS[name]).run(options)
@@ -44,10 +50,11 @@ class Part:
         self.args += ["--seed", options.seed] if options.seed is not None else []
         self.args += ["--ops", options.ops] if options.ops else []
         self.process = None
+        self.text = ""
 
     def run(self):
         self.process = cells.spawn(self.args, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True)
-        text = self.process.communicate()[0]
+        text = self.text = self.process.communicate()[0]
         counts = re.findall(r"^COUNT (\d+) (\d+)$", text, re.M)
         passed, failed = map(int, counts[-1]) if counts else (0, 1)
         print(re.sub(r"^COUNT .*\n", "", text, flags=re.M), end="", flush=True)
@@ -74,6 +81,9 @@ def run_all(names, options):
             p.stop()
         raise
     passed, failed = (sum(c[i] for c in counts) for i in (0, 1))
+    if len(parts) == len(PARTS):
+        failed += error_texts.tell(set().union(*(error_texts.seen_in(p.text) for p in parts)), options.full)
+        failed += listed_differences.check()
     print(f"COUNT {passed} {failed}")
     return 1 if failed else 0
 

@@ -1,6 +1,6 @@
 """watch.py: random watches over random histories, told the same by all targets.
 
-A round opens a few streams on each target and then does one thing after another, each on all targets and each waited for: a write, a
+A round opens a few streams on each target, over gRPC or JSON, and then does one thing after another, each on all targets and each waited for: a write, a
 compaction, some watches created, one cancelled, progress asked for. So what etcd answers depends on nothing but the order. Before a
 compaction and at the end of a round comes quiescence: each key that is watched is put and deleted, and every watch must have been told
 its last event of these, or have been cancelled. Nothing sleeps.
@@ -64,7 +64,8 @@ class Told:
 class Stream:
     """One Watch stream of one target, read by a thread of its own."""
 
-    def __init__(self, t, at):
+    def __init__(self, t, at, body=None):
+        """body: requests that are all there will be, by JSON."""
         self.target, self.at = t, at
         self.requests = queue.SimpleQueue()
         self.changed = threading.Condition()
@@ -73,7 +74,7 @@ class Stream:
         self.fragment_of = None
         self.wrong = None
         self.closing = False
-        self.call = t.watch[at].Watch(iter(self.requests.get, None))
+        self.call = t.watch[at].Watch(iter(self.requests.get, None)) if body is None else t.json.watch[at].Watch(body)
         self.reader = threading.Thread(target=self._read, daemon=True)
         self.reader.start()
 
@@ -167,9 +168,13 @@ class Watch:
 class Streams:
     """The same stream of all targets."""
 
-    def __init__(self, targets, rng):
-        self.streams = [Stream(t, rng.randrange(len(t.channels))) for t in targets]
-        self.half_closed = False
+    def __init__(self, targets, rng, body=None):
+        places = [rng.randrange(len(t.channels)) for t in targets]
+        if body is not None:
+            for t, at in zip(targets, places):
+                t.catch_up(at)
+        self.streams = [Stream(t, at, body) for t, at in zip(targets, places)]
+        self.half_closed = body is not None
         self.watches = []     # in the order of their creation, without those that were refused
 
     def live(self):
@@ -266,6 +271,18 @@ class Round:
         have = len(group.streams[0].created)
         for r in requests:
             group.all_send(create_request=r)
+        self.take_created(group, requests, have)
+
+    def create_by_json(self):
+        """A stream whose body creates watches, and that goes on without another request; so none may need to be ended by one."""
+        requests = [self.make_create(None) for _ in range(self.rng.randrange(1, 6))]
+        for r in requests:
+            r.watch_id, r.start_revision = 0, max(0, r.start_revision)
+        group = Streams(self.targets, self.rng, [pb.WatchRequest(create_request=r) for r in requests])
+        self.streams.append(group)
+        self.take_created(group, requests, 0)
+
+    def take_created(self, group, requests, have):
         for i, r in enumerate(requests):
             self.answers(group, "created", have + i + 1)
             told = [s.created[have + i] for s in group.streams]
@@ -418,6 +435,8 @@ class Round:
                     self.half_close(group)
                 elif kind < 48:
                     self.large()
+                elif kind < 51 and len(self.streams) < 8:
+                    self.create_by_json()
                 elif kind < 54:
                     self.compact()
                 else:
