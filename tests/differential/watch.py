@@ -24,6 +24,7 @@ from report import Report
 
 ROUNDS_PER_CELL = 12
 WAIT_S = 15
+BODY_MAX = 450
 IDS = [1, 2, 3, 5, 8, 77, -2, -7, 2**40, steps.INT64_MAX, steps.INT64_MIN]
 MARKER = b"marker"
 
@@ -278,6 +279,9 @@ class Round:
         requests = [self.make_create(None) for _ in range(self.rng.randrange(1, 6))]
         for r in requests:
             r.watch_id, r.start_revision = 0, max(0, r.start_revision)
+        # Once a Go server answers, what it has not read yet of a body is lost: its decoder has to have all of it at the first reading.
+        while len(requests) > 1 and sum(len(str(r)) + len(r.key) + len(r.range_end) + 60 for r in requests) > BODY_MAX:
+            requests.pop()
         group = Streams(self.targets, self.rng, [pb.WatchRequest(create_request=r) for r in requests])
         self.streams.append(group)
         self.take_created(group, requests, 0)
