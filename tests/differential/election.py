@@ -292,7 +292,7 @@ class Elections(contend.Field):
 class Part(lock.Part):
     field, what, known_list = Elections, "Election", known.ELECTION
     methods = ["Campaign", "Proclaim", "Leader", "Observe", "Resign"]
-    actions = 1800
+    actions = 800
 
 
 def run(options):

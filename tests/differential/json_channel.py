@@ -185,28 +185,22 @@ class _Call:
         self.connection, self.why, self.reply = None, None, None
         self.replies = queue.SimpleQueue()
         headers = [f"Authorization: {v}" for k, v in metadata or () if k == "token"]
-        self.timer = None
-        if timeout is not None:
-            self.timer = threading.Timer(timeout, self._end, [JsonError(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded")])
-            self.timer.daemon = True
-            self.timer.start()
-        threading.Thread(target=self._run, args=(path, headers, body), daemon=True).start()
+        threading.Thread(target=self._run, args=(path, headers, body, timeout), daemon=True).start()
 
     def _end(self, why):
         with self.lock:
             if self.over.is_set():
                 return
             self.why = why
-            if self.timer:
-                self.timer.cancel()
             self.over.set()
             if self.connection and (why is not None or self.streams):
                 self.connection.close()
         self.replies.put(None)
 
-    def _run(self, path, headers, body):
+    def _run(self, path, headers, body, timeout):
         try:
             c = self.channel.connection()
+            c.socket.settimeout(timeout)  # None for as long as it takes, as of a gRPC call
             with self.lock:
                 self.connection = c
             if self.over.is_set():
@@ -225,6 +219,9 @@ class _Call:
             self._end(None)
         except JsonError as e:
             self._end(e)
+        except TimeoutError:
+            self.connection.close()
+            self._end(JsonError(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded"))
         except (OSError, ValueError) as e:
             self._end(JsonError(grpc.StatusCode.UNAVAILABLE, f"gateway: {type(e).__name__} {e}"))
 

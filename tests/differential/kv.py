@@ -11,6 +11,7 @@ from etcd import rpc_pb2
 from report import Report
 
 PER_SEED = 1500
+NORMAL = 3000
 JSON_PART = 0.4
 
 
@@ -83,10 +84,10 @@ def one_seed(seed, ops, server, report, last):
 
 
 def run(options):
-    ops = options.ops or (100_000 if options.full else 6_000)
+    ops = options.ops or (100_000 if options.full else NORMAL)
     per_seed = ops if options.one_seed else min(ops, PER_SEED * (4 if options.full else 1))
     seeds = range(options.seed, options.seed + -(-ops // per_seed))
     report = Report("KV and Lease", steps.METHODS, known.KV)
     for seed in seeds:
-        one_seed(seed, per_seed, options.server, report, last=seed == seeds[-1] and ops >= 6000)
-    return report.finish(f"seeds {seeds[0]}..{seeds[-1]}", least=ops >= 6000)
+        one_seed(seed, per_seed, options.server, report, last=seed == seeds[-1] and not options.ops)
+    return report.finish(f"seeds {seeds[0]}..{seeds[-1]}", least=not options.ops)

@@ -126,11 +126,11 @@ class Locks(contend.Field):
 
 class Part:
     field, what, methods, known_list = Locks, "Lock", ["Lock", "Unlock"], known.LOCK
-    actions = 1000
+    actions = 500
 
     def __init__(self, options):
         self.report = Report(self.what, self.methods, self.known_list)
-        actions = options.ops or self.actions * (12 if options.full else 1)
+        actions = options.ops or self.actions * (24 if options.full else 1)
         per_seed = actions if options.one_seed else PER_SEED
         self.seeds = range(options.seed, options.seed + -(-actions // per_seed))
         for seed in self.seeds:

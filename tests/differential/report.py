@@ -4,7 +4,7 @@ import time
 
 DIFFERENCES_SHOWN = 12
 DIFFERENCES_MAX = 200  # that are kept; whoever finds that many has found enough
-LEAST_PER_METHOD = 300
+LEAST_PER_METHOD = 120
 LEAST_IN_FULL = 1000
 FULL = False  # set once, at the start
 
