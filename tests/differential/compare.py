@@ -1,11 +1,13 @@
 """compare.py: when two outcomes of one step are the same.
 
+A remaining TTL is measured against the clock: against when its target was asked, and when it had last granted or renewed the lease.
+
 What no two cells can share is taken out first: cluster and member IDs, the Raft term, IDs that the server chose. What etcd leaves to
 chance is put in order: the list of leases, the keys of a lease, and sorted keys that compare equal (Go's sort is not stable).
 """
 import dataclasses
 
-TTL_TOLERANCE_S = 3  # of remaining TTLs: the grants did not happen at the same instant
+TTL_ROUNDING_S = 1
 
 
 @dataclasses.dataclass
@@ -13,6 +15,7 @@ class Outcome:
     code: str
     text: str
     replies: list
+    age: tuple = None  # the least and the most seconds that a lease can be old which was asked for
 
     def __str__(self):
         if self.code != "OK":
@@ -86,7 +89,12 @@ def canonical(step, outcome):
             del copy.keys[:]
             copy.keys.extend(keys)
         replies.append(copy)
-    return Outcome(outcome.code, outcome.text, replies)
+    return Outcome(outcome.code, outcome.text, replies, outcome.age)
+
+
+def is_in_time(reply, age):
+    """Whether so much of a TTL remains as can, of a lease that is so old."""
+    return age is not None and age[0] - TTL_ROUNDING_S <= reply.grantedTTL - reply.TTL <= age[1] + TTL_ROUNDING_S
 
 
 def same(step, a, b):
@@ -95,7 +103,7 @@ def same(step, a, b):
     if len(a.replies) != len(b.replies):
         return False
     for x, y in zip(a.replies, b.replies):
-        if step.method == "LeaseTimeToLive" and x.TTL > 0 and y.TTL > 0 and abs(x.TTL - y.TTL) <= TTL_TOLERANCE_S:
+        if step.method == "LeaseTimeToLive" and is_in_time(x, a.age) and is_in_time(y, b.age):
             y.TTL = x.TTL
         if x != y:
             return False

@@ -7,9 +7,11 @@ and nobody else's may be. What a call came to is compared when it is due.
 A contender whose key goes while it waits is a case for itself: Holdfast's calls fail at once, etcd's are still to be answered when all
 who came before are gone (known.py). Until then its lease contends for that name no more.
 """
+import collections
 import random
 import time
 
+import cells
 import grpc
 
 import compare
@@ -51,6 +53,7 @@ class Field:
         self.recipes = set()                  # create_revisions of contenders that clients made themselves
         self.kvs = []                         # the oracle's, in the order of creation
         self.revision = 0
+        self.heard_after = collections.deque(maxlen=16)  # seconds from the start of a call until all had its key
         self.looked = False                   # since the last thing that was asked
         self.look()
 
@@ -147,14 +150,16 @@ class Field:
             states.append((reply.header.revision, kvs))
         return states
 
-    def look(self, probe=lambda: True):
-        """Waits until all are alike and probe() is true of them."""
+    def look(self, probe=lambda: True, give_up=lambda: False):
+        """Waits until all are alike and probe() is true of them, or until it may give up."""
         deadline = time.monotonic() + WAIT_S
         while True:
             states = self._states()
             self.revision, self.kvs = states[0]
             if all(s == states[0] for s in states) and probe():
                 self.looked = True
+                return
+            if give_up():
                 return
             if time.monotonic() > deadline:
                 break
@@ -182,7 +187,7 @@ class Field:
 
     def start(self, call_method, service, name, lease, request, **options):
         """Starts a call and waits until its contender is there, or it was refused."""
-        before = self.revision
+        before, began = self.revision, time.monotonic()
         call = Call(call_method, name, lease, request, self.begin(service, call_method, [request] * len(self.targets), **options))
         self.report.count(call_method)
 
@@ -192,7 +197,11 @@ class Field:
                 call.rev = kv.create_revision
                 return True
             return call.futures[0].done() and target.outcome(call.futures[0]).code != "OK"
-        self.look(there)
+        if "timeout" in options:
+            self.look(there, lambda: all(f.done() for f in call.futures))
+        else:
+            self.look(there)
+            self.heard_after.append(time.monotonic() - began)
         self.calls.append(call)
         return call
 
@@ -292,7 +301,7 @@ class Field:
 
     def run_out(self, make, method, service, name, most):
         """Some calls with a deadline, all of which must wait until then."""
-        timeout = 0.5
+        timeout = 0.5 + 5 * max(self.heard_after, default=0)  # it must have been heard by then, however slow the machine is
         if not self.queue(name):
             return
         calls = []
@@ -304,10 +313,22 @@ class Field:
             outcomes = [target.outcome(f) for f in call.futures]
             if (outcomes[0].code, outcomes[0].text) == ("UNKNOWN", "context deadline exceeded"):
                 outcomes[0].code = "DEADLINE_EXCEEDED"  # etcd's recipe was quicker than the client
-            if call.rev == 0 or any(o.code != "DEADLINE_EXCEEDED" for o in outcomes):
+            if any(o.code != "DEADLINE_EXCEEDED" for o in outcomes):
                 self.differ(method, "all", call, "DEADLINE_EXCEEDED", outcomes, "deadline")
-        revs = {c.rev for c in calls}
-        self.look(lambda: not any(kv.create_revision in revs for kv in self.kvs))
+        if not all(c.rev for c in calls):
+            self.level(name, {c.lease for c in calls})
+        self.look(lambda: not any(kv.lease in {c.lease for c in calls} for kv in self.queue(name)))
+
+    def level(self, name, leases):
+        """Some have not heard of a call before its deadline, and so have never written its key, nor deleted it: two revisions."""
+        print(f"seed {self.seed} action {self.actions}: a deadline passed before all had heard of it", flush=True)
+        keys = {name + b"/%x" % lease for lease in leases}
+        cells.wait_for("the calls are over", lambda: not any(keys & {kv.key for kv in t.everything().kvs} for t in self.targets))
+        revisions = [t.everything().header.revision for t in self.targets]
+        for t, revision in zip(self.targets, revisions):
+            for _ in range((max(revisions) - revision) // 2):
+                t.kv[0].Put(pb.PutRequest(key=b"level"), timeout=target.TIMEOUT_S)
+                t.kv[0].DeleteRange(pb.DeleteRangeRequest(key=b"level"), timeout=target.TIMEOUT_S)
 
     # ---- all ----
 

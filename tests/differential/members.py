@@ -7,6 +7,7 @@ product; of these the shape is compared: that there are some, and that the strea
 """
 import random
 
+import cells
 import compare
 import known
 import target
@@ -61,11 +62,12 @@ class Field:
 
     def leader_of(self, t):
         """Its place among the replicas of a target."""
-        for n, stub in enumerate(t.grpc.maintenance):
-            s = stub.Status(pb.StatusRequest(), timeout=target.TIMEOUT_S)
-            if s.leader == s.header.member_id:
-                return n
-        raise RuntimeError(f"{t} has no leader")
+        def leader():
+            for n, stub in enumerate(t.grpc.maintenance):
+                s = stub.Status(pb.StatusRequest(), timeout=target.TIMEOUT_S)
+                if s.leader == s.header.member_id:
+                    return [n]
+        return cells.wait_for(f"{t} has a leader", leader)[0]
 
     def refused(self, service, method, request, code, text):
         """What the oracle does not survive, or does not recover from, of all others."""

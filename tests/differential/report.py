@@ -1,5 +1,6 @@
 """report.py: what one part of the comparison has asked and found, and how it is told."""
 import collections
+import resource
 import time
 
 DIFFERENCES_SHOWN = 12
@@ -7,6 +8,8 @@ DIFFERENCES_MAX = 200  # that are kept; whoever finds that many has found enough
 LEAST_PER_METHOD = 120
 LEAST_IN_FULL = 1000
 FULL = False  # set once, at the start
+PROGRESS_EVERY_S = 30
+MEMORY_MAX_MB = 1024  # of the program that asks, and of each server
 
 
 class Report:
@@ -17,7 +20,7 @@ class Report:
         self.errors = collections.Counter()
         self.known = collections.Counter()
         self.differences = []
-        self.began = time.monotonic()
+        self.began = self.told = time.monotonic()
 
     def count(self, method, outcome=None):
         self.methods[method] += 1
@@ -25,6 +28,10 @@ class Report:
             self.errors[f"{outcome.code} {outcome.text}"] += 1
             if outcome.text.startswith("gateway: "):
                 self.differ(method, "any", "etcd", method, "a body as json_channel.py takes it for right", outcome.text, "gateway")
+        now = time.monotonic()
+        if FULL and now - self.told > PROGRESS_EVERY_S:
+            self.told = now
+            print(f"PROGRESS {self.what}: {sum(self.methods.values())} requests in {now - self.began:.0f} s, {len(self.differences)} differences", flush=True)
 
     def explained(self, *what):
         """Whether a difference is one of those that are meant; such are counted."""
@@ -56,7 +63,7 @@ class Report:
             print(f"      {n:6} {text}")
         for name, reason, _ in self.known_list:
             print(f"      known: {name} ({self.known[name]} times): {reason}")
-        failed = self._print_differences()
+        failed = self._print_differences() + self._memory_exceeded()
         parted = {d[0] for d in self.differences}
         if least and not failed:
             for m in self.methods_wanted:
@@ -64,6 +71,15 @@ class Report:
                     print(f"FAIL {m}: only {self.methods[m]} requests, {self.least} wanted")
                     failed += 1
         return len([m for m in self.methods_wanted if self.methods[m] and m not in parted]), failed
+
+    @staticmethod
+    def _memory_exceeded():
+        """All servers are gone by now."""
+        own, servers = (resource.getrusage(who).ru_maxrss // 1024 for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+        if max(own, servers) <= MEMORY_MAX_MB:
+            return 0
+        print(f"FAIL memory: {own} MB here and {servers} MB of a server, at most; {MEMORY_MAX_MB} are allowed")
+        return 1
 
     def _print_differences(self):
         shown = set()

@@ -3,6 +3,8 @@
 The first of several targets is the oracle, stock etcd. Requests go to all at once; to which replica is up to the caller, and the
 oracle has one.
 """
+import time
+
 import cells
 
 cells.stubs()
@@ -42,6 +44,7 @@ class Target:
         self.kv, self.lease, self.watch, self.lock, self.election = (
             getattr(self.grpc, s) for s in ("kv", "lease", "watch", "lock", "election"))
         self.last_asked = self.last_writer = 0
+        self.asked_at, self.renewed = 0.0, {}  # of each lease: between which two instants, and the term
 
     def __str__(self):
         return self.name
@@ -54,7 +57,7 @@ class Target:
         if step.method in ("Range", "Txn"):
             if "serializable: true" in str(step.requests[0])[:100000]:
                 at = self.last_writer
-        self.last_asked = at
+        self.last_asked, self.asked_at = at, time.monotonic()
         by = self.json if step.json else self.grpc
         stub = (by.lease if step.method.startswith("Lease") else by.kv)[at]
         method = getattr(stub, step.method)
@@ -69,7 +72,18 @@ class Target:
             return compare.Outcome(e.code().name, e.details(), [])
         if step.method in ("Put", "DeleteRange", "Txn", "Compact", "LeaseRevoke"):
             self.last_writer = self.last_asked
-        return compare.Outcome("OK", "", replies)
+        return compare.Outcome("OK", "", replies, self._age(step, replies))
+
+    def _age(self, step, replies):
+        """Of the lease that a step asks for; one that grants or renews leases is remembered."""
+        now = time.monotonic()
+        if step.method in ("LeaseGrant", "LeaseKeepAlive"):
+            self.renewed.update((r.ID, (self.asked_at, now, r.header.raft_term)) for r in replies if r.TTL > 0)
+        if step.method != "LeaseTimeToLive" or step.requests[0].ID not in self.renewed:
+            return None
+        begun, done, term = self.renewed[step.requests[0].ID]
+        # A new leader gives every lease its whole time anew.
+        return self.asked_at - done if replies[0].header.raft_term == term else 0, now - begun
 
     def revoke(self, lease):
         self.lease[0].LeaseRevoke(rpc_pb2.LeaseRevokeRequest(ID=lease), timeout=TIMEOUT_S)
