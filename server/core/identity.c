@@ -133,12 +133,18 @@ void identity_put(struct core *c, struct call *call, struct command *cmd)
 	cmd->refused = false; /* of him as he was known before */
 }
 
+/* J1. What only administrators may is judged by a name, at whatever revision (auth_check_root); his token may have been lost since. */
+static bool may_be_of_before(struct core *c, const struct command *cmd, enum err e)
+{
+	return e == ERR_AUTH_OLD_REVISION || e == ERR_USER_EMPTY || (e == ERR_PERMISSION_DENIED && cmd->auth_revision != auth_revision(c->auth));
+}
+
 bool identity_again(struct core *c, const struct call *call, const struct command *cmd, enum err *ret_e)
 {
 	struct auth_who who;
 	enum err e;
 
-	if ((*ret_e != ERR_AUTH_OLD_REVISION && *ret_e != ERR_USER_EMPTY) || !call->auth || (!call->tag && !call->session_tag) || call->canceled)
+	if (!may_be_of_before(c, cmd, *ret_e) || !call->auth || (!call->tag && !call->session_tag) || call->canceled)
 		return false;
 	e = core_identify(c, &call->auth->caller, &who);
 	if (e)

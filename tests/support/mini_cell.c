@@ -7,11 +7,13 @@
 #include "base/list.h"
 #include "base/map.h"
 #include "base/mem.h"
+#include "base/pbw.h"
 #include "base/rng.h"
 #include "core/member/member.h"
 #include "core/once/once.h"
 #include "core/snapshot/snapshot.h"
 #include "core/store/store.h"
+#include "core/wire.h"
 #include "etcd/rpc.pb-c.h"
 #include "etcd/v3lock.pb-c.h"
 
@@ -86,8 +88,8 @@ struct mini_cell {
 	struct map64 answers; /* tag -> struct mini_answer */
 	struct map64 hashes;  /* applied index -> hash of the state, boxed */
 	struct once_id once;  /* of the next request */
-	struct caller caller; /* of all of them; its name is in `user` */
-	char user[32];
+	struct caller caller; /* of all of them; its name or token is in `user` */
+	char user[MINI_TOKEN_MAX];
 	struct buf scratch;
 	void (*on_output)(void *ctx, size_t i, struct core_output *o);
 	void *on_output_ctx;
@@ -921,6 +923,37 @@ void mini_as(struct mini_cell *m, const char *user)
 {
 	snprintf(m->user, sizeof m->user, "%s", user ? user : "");
 	m->caller = (struct caller){ .common_name = slice_of_str(m->user) };
+}
+
+void mini_with_token(struct mini_cell *m, const char *token)
+{
+	snprintf(m->user, sizeof m->user, "%s", token);
+	m->caller = (struct caller){ .token = slice_of_str(m->user), .token_is = TOKEN_SIMPLE };
+}
+
+static struct slice authenticate(struct mini_cell *m, size_t i, struct slice bytes, bool assign)
+{
+	struct core_request r = { .tag = m->next_tag++, .method = METHOD_AUTH_AUTHENTICATE, .bytes = bytes, .assign = assign };
+	const struct mini_answer *a;
+
+	step(m, i, (struct core_event){ .kind = EVENT_REQUEST, .request = &r });
+	settle(m, i);
+	a = mini_wait(m, r.tag, 10000);
+	ASSERT(a && a->err == ERR_OK);
+	return buf_view(&a->reply);
+}
+
+void mini_log_in(struct mini_cell *m, size_t i, const char *user, char *ret_token)
+{
+	struct buf bytes = { .ptr = NULL };
+	struct slice token;
+
+	pbw_bytes(&bytes, 1, slice_of_str(user));
+	pbw_bytes(&bytes, 2, slice_of_str("ABCDEFGHIJKLMNOP"));
+	pbw_u64(&bytes, 3, wire_find_u64(authenticate(m, i, buf_view(&bytes), false), 1, 0));
+	token = wire_find_bytes(authenticate(m, i, buf_view(&bytes), true), 2);
+	snprintf(ret_token, MINI_TOKEN_MAX, "%.*s", (int)token.len, (const char *)token.ptr);
+	buf_free(&bytes);
 }
 
 uint64_t mini_request(struct mini_cell *m, size_t i, enum method_id method, const ProtobufCMessage *request)

@@ -10,6 +10,7 @@
 #include "core/lock/lock.h"
 
 #define MINI_REPLICAS_MAX 7
+#define MINI_TOKEN_MAX 48
 
 struct mini_options {
 	size_t replicas;         /* 1..MINI_REPLICAS_MAX */
@@ -71,6 +72,10 @@ uint64_t mini_request(struct mini_cell *m, size_t i, enum method_id method, cons
 void mini_once(struct mini_cell *m, lease_id session, uint64_t request, uint64_t first_unanswered);
 /* Requests and streams from now on come with a certificate of that name (at most 31 bytes); NULL: with none. */
 void mini_as(struct mini_cell *m, const char *user);
+/* Logs a user in at replica i, whatever his password; ret_token: of MINI_TOKEN_MAX bytes. */
+void mini_log_in(struct mini_cell *m, size_t i, const char *user, char *ret_token);
+/* Requests and streams from now on come with that token. */
+void mini_with_token(struct mini_cell *m, const char *token);
 void mini_cancel(struct mini_cell *m, size_t i, uint64_t tag);
 const struct mini_answer *mini_answer(const struct mini_cell *m, uint64_t tag); /* NULL: none yet */
 uint64_t mini_put(struct mini_cell *m, size_t i, const char *key, const char *value, lease_id lease);

@@ -226,6 +226,51 @@ START_TEST(auth__is_judged_where_the_log_stands)
 }
 END_TEST
 
+/* He has logged in, and was deleted in front of what he asks for: his token is none any more, which is what he needs to know. */
+START_TEST(auth__a_token_that_was_lost_on_the_way_is_called_so)
+{
+	struct mini_cell *m = cell_with(0);
+	size_t l = mini_leader(m);
+	Etcdserverpb__AuthUserDeleteRequest delete = ETCDSERVERPB__AUTH_USER_DELETE_REQUEST__INIT;
+	Etcdserverpb__AuthDisableRequest disable = ETCDSERVERPB__AUTH_DISABLE_REQUEST__INIT;
+	char token[MINI_TOKEN_MAX], ann[] = "ann";
+	uint64_t deleted, disabled;
+
+	mini_as(m, "root");
+	OK(m, give_role(m, l, ann, "root"));
+	mini_log_in(m, l, ann, token);
+	mini_as(m, "root");
+	delete.name = ann;
+	deleted = mini_request(m, l, METHOD_AUTH_USER_DELETE, &delete.base);
+	mini_with_token(m, token);
+	disabled = mini_request(m, l, METHOD_AUTH_DISABLE, &disable.base);
+	ck_assert_ptr_null(mini_answer(m, deleted));
+	ck_assert_ptr_null(mini_answer(m, disabled));
+	OK(m, deleted);
+	FAILS(m, disabled, ERR_AUTH_INVALID_TOKEN);
+	mini_free(m);
+}
+END_TEST
+
+/* Who brings no token has none to lose. */
+START_TEST(auth__a_role_that_was_lost_on_the_way_is_missed)
+{
+	struct mini_cell *m = cell_with(0);
+	size_t l = mini_leader(m);
+	Etcdserverpb__AuthDisableRequest disable = ETCDSERVERPB__AUTH_DISABLE_REQUEST__INIT;
+	uint64_t revoked, disabled;
+
+	mini_as(m, "root");
+	OK(m, give_role(m, l, "ann", "root"));
+	revoked = take_role(m, l, "ann", "root");
+	mini_as(m, "ann");
+	disabled = mini_request(m, l, METHOD_AUTH_DISABLE, &disable.base);
+	OK(m, revoked);
+	FAILS(m, disabled, ERR_PERMISSION_DENIED);
+	mini_free(m);
+}
+END_TEST
+
 START_TEST(auth__survives_snapshots)
 {
 	struct mini_cell *m = cell_with(6);
@@ -280,6 +325,8 @@ int main(void)
 	tcase_add_test(tc, auth__a_watch_lasts_as_long_as_the_right_to_it);
 	tcase_add_test(tc, auth__holds_at_every_replica);
 	tcase_add_test(tc, auth__is_judged_where_the_log_stands);
+	tcase_add_test(tc, auth__a_token_that_was_lost_on_the_way_is_called_so);
+	tcase_add_test(tc, auth__a_role_that_was_lost_on_the_way_is_missed);
 	tcase_add_test(tc, auth__survives_snapshots);
 	suite_add_tcase(s, tc);
 	sr = srunner_create(s);
