@@ -6,6 +6,8 @@
  *        quota itself, or it would come and go with every write. What an operator raised, an operator clears.
  *   (B3) a replica that knows of CORRUPT against itself stops as soon as it has applied all that it knows to be committed: not before, since
  *        the entry that clears it may follow. Against member 0, which is the cell: nobody serves, until an operator decides.
+ *   (B4) while an alarm is in the leader's log and not applied there, nobody knows whether there is room: what grows waits. Whoever asked for the alarm may
+ *        have been answered by then, by a replica whose disk is quicker than the leader's.
  * Alarms are entries of the log, so what is refused is the same on all replicas; whether the quota is exceeded is each leader's own to say. */
 #include "internal.h"
 
@@ -50,6 +52,17 @@ bool alarms_no_space(const struct core *c)
 		if (counts(c, a))
 			return true;
 	return false;
+}
+
+void alarms_proposed(struct core *c)
+{
+	c->alarms.proposed = raft_last_index(c->raft);
+}
+
+/* B4 */
+bool alarms_may_change(const struct core *c)
+{
+	return c->alarms.proposed > c->state.applied.index;
 }
 
 static bool automatic_no_space(const struct core *c)

@@ -17,9 +17,11 @@ static enum err core_before_propose(struct core *c, const struct command *cmd, s
 		return ERR_NOT_LEADER; /* not yet */
 	if (cmd->kind == CMD(MEMBER_CHANGE))
 		return members_before_propose(c, cmd->payload, details);
-	if (command_grows(cmd) && alarms_no_space(c))
-		return ERR_NO_SPACE;
-	return ERR_OK;
+	if (!command_grows(cmd))
+		return ERR_OK;
+	if (alarms_may_change(c))
+		return ERR_NOT_LEADER; /* not yet */
+	return alarms_no_space(c) ? ERR_NO_SPACE : ERR_OK;
 }
 
 enum err core_propose(struct core *c, const struct command *cmd, struct slice bytes, struct buf *details)
@@ -27,8 +29,14 @@ enum err core_propose(struct core *c, const struct command *cmd, struct slice by
 	raft_index index;
 	enum err e = core_before_propose(c, cmd, details);
 
-	if (e || cmd->kind != CMD(MEMBER_CHANGE))
-		return e ? e : admit_propose(c, cmd, bytes);
+	if (e)
+		return e;
+	if (cmd->kind != CMD(MEMBER_CHANGE)) {
+		e = admit_propose(c, cmd, bytes);
+		if (!e && cmd->kind == CMD(ALARM))
+			alarms_proposed(c);
+		return e;
+	}
 	e = raft_propose(c->raft, RAFT_ENTRY_CONFIG, bytes, &index);
 	if (!e)
 		c->change_index = index;

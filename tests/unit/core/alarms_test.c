@@ -111,6 +111,34 @@ START_TEST(alarms__without_a_type_are_refused_and_nothing_is_kept)
 }
 END_TEST
 
+/* The others have a quorum without the leader's disk, and answer before the leader itself has the alarm. */
+START_TEST(alarms__count_from_when_somebody_was_told)
+{
+	struct mini_cell *m = cell_with((struct mini_options){ .replicas = 3 });
+	size_t leader = mini_leader(m), at = other(m, leader);
+	uint64_t put[2];
+
+	mini_stall(m, leader, true);
+	ck_assert_uint_eq(named(m, alarm_call(m, at, ACTIVATE, 5, ALARM_NOSPACE)), 1);
+	put[0] = mini_put(m, at, "a", "v", 0);
+	put[1] = mini_put(m, leader, "b", "v", 0);
+	mini_run(m, 20);
+	mini_stall(m, leader, false);
+	for (int i = 0; i < 2; i++)
+		FAILS(m, put[i], ERR_NO_SPACE);
+	mini_stall(m, leader, true);
+	ck_assert_uint_eq(named(m, alarm_call(m, at, DEACTIVATE, 5, ALARM_NOSPACE)), 1);
+	put[0] = mini_put(m, at, "a", "v", 0);
+	put[1] = mini_put(m, leader, "b", "v", 0);
+	mini_run(m, 20);
+	mini_stall(m, leader, false);
+	for (int i = 0; i < 2; i++)
+		OK(m, put[i]);
+	ck_assert_uint_eq(mini_leader(m), leader);
+	mini_free(m);
+}
+END_TEST
+
 START_TEST(alarms__have_a_bound)
 {
 	struct mini_cell *m = cell_with((struct mini_options){ .replicas = 1 });
@@ -424,6 +452,7 @@ int main(void)
 	const TTest *const tests[] = {
 		alarms__are_set_seen_and_cleared_by_any_replica,
 		alarms__without_a_type_are_refused_and_nothing_is_kept,
+		alarms__count_from_when_somebody_was_told,
 		alarms__have_a_bound,
 		alarms__survive_a_snapshot_and_a_restart,
 		alarms__of_a_corrupt_cell_leave_sessions_alive_and_refuse_the_rest,
