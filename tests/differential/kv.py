@@ -84,7 +84,7 @@ def one_seed(seed, ops, server, report, last):
 
 
 def run(options):
-    ops = options.ops or (45_000 if options.full else NORMAL)
+    ops = options.ops or (36_000 if options.full else NORMAL)
     per_seed = ops if options.one_seed else min(ops, PER_SEED * (3 if options.full else 1))
     seeds = range(options.seed, options.seed + -(-ops // per_seed))
     report = Report("KV and Lease", steps.METHODS, known.KV)
