@@ -19,6 +19,7 @@ import target
 from etcd import rpc_pb2 as pb
 
 WAIT_S = 10
+KEEP_ALIVE_S = 10
 JSON_PART = 0.4
 NAMES = [b"lk", "ключ".encode(), b"\xff\xfe", b"a\x00b", b"n" * 300, b"deep/er", b"trailing/", b"7000"]
 OWN = -(2**62)  # stands for a lease that the server chose
@@ -54,6 +55,7 @@ class Field:
         self.kvs = []                         # the oracle's, in the order of creation
         self.revision = 0
         self.heard_after = collections.deque(maxlen=16)  # seconds from the start of a call until all had its key
+        self.kept_at = time.monotonic()       # when the leases that servers chose were last renewed
         self.looked = False                   # since the last thing that was asked
         self.look()
 
@@ -330,6 +332,15 @@ class Field:
                 t.kv[0].Put(pb.PutRequest(key=b"level"), timeout=target.TIMEOUT_S)
                 t.kv[0].DeleteRange(pb.DeleteRangeRequest(key=b"level"), timeout=target.TIMEOUT_S)
 
+    def keep_own(self):
+        """Leases that servers chose have 60 seconds from when their calls are answered, by a clock that is not a part of the story."""
+        if time.monotonic() - self.kept_at < KEEP_ALIVE_S or not any(kv.lease == OWN for kv in self.kvs):
+            return
+        self.kept_at = time.monotonic()
+        for t in self.targets:
+            own = {kv.lease for kv in t.everything().kvs if kv.lease and kv.lease not in self.leases}
+            list(t.lease[0].LeaseKeepAlive(iter([pb.LeaseKeepAliveRequest(ID=i) for i in own]), timeout=target.TIMEOUT_S))
+
     # ---- all ----
 
     def run(self, actions, last):
@@ -337,6 +348,7 @@ class Field:
             self.grant()
         while self.actions < actions or last and self.report.rare():
             self.actions += 1
+            self.keep_own()
             self.act()
             if not self.looked:
                 self.look()

@@ -9,7 +9,7 @@ LEAST_PER_METHOD = 120
 LEAST_IN_FULL = 1000
 FULL = False  # set once, at the start
 PROGRESS_EVERY_S = 30
-MEMORY_MAX_MB = 1024  # of the program that asks, and of each server
+MEMORY_MAX_MB = 3072  # of the program that asks, and of each server, stock etcd among them; in the long form
 
 
 class Report:
@@ -76,9 +76,12 @@ class Report:
     def _memory_exceeded():
         """All servers are gone by now."""
         own, servers = (resource.getrusage(who).ru_maxrss // 1024 for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+        if not FULL:
+            return 0
+        print(f"      memory: {own} MB here and {servers} MB of a server, at most")
         if max(own, servers) <= MEMORY_MAX_MB:
             return 0
-        print(f"FAIL memory: {own} MB here and {servers} MB of a server, at most; {MEMORY_MAX_MB} are allowed")
+        print(f"FAIL memory: {MEMORY_MAX_MB} MB are allowed")
         return 1
 
     def _print_differences(self):
