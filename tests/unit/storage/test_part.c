@@ -188,10 +188,10 @@ START_TEST(part__keeps_what_was_durable_when_killed)
 {
 	char *dir = test_dir(__func__);
 	struct rng rng;
-	uint64_t have = 0, kills = 0;
+	uint64_t have = 0;
 	storage_close(open_ok(dir));
 	rng_init(&rng, 7);
-	while (have < CHUNKS) {
+	for (int round = 0; round < 8 && have < CHUNKS; round++) {
 		int fds[2];
 		ck_assert_int_eq(pipe(fds), 0);
 		pid_t child = fork();
@@ -212,7 +212,6 @@ START_TEST(part__keeps_what_was_durable_when_killed)
 			durable = note[1] ? note[0] : durable;
 		}
 		close(fds[0]);
-		kills++;
 		struct storage *st = open_ok(dir);
 		ck_assert_uint_ge(storage_state(st)->part.have, durable);
 		ck_assert_uint_le(storage_state(st)->part.have, written + 1);
@@ -220,7 +219,7 @@ START_TEST(part__keeps_what_was_durable_when_killed)
 		storage_close(st);
 		ck_assert_uint_le(parts_in(dir), 1);
 	}
-	ck_assert_uint_gt(kills, 3);
+	ck_assert_uint_ge(have, 3); /* some lived to see a sync */
 	struct storage *st = open_ok(dir);
 	finish(st, resume(st, INDEX, TERM), INDEX, TERM);
 	storage_close(st);
