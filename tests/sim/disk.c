@@ -110,11 +110,13 @@ bool disk_damage(struct replica *r, bool snapshot)
 	struct world *w = r->w;
 	struct disk *d = &r->disk;
 	struct entry_id reached = disk_last(d);
+	bool more = d->lost.index == 0 || !reaches(d->lost, reached); /* than it has lost before, and not got back */
 	raft_index at;
 
 	if (snapshot ? !d->snapshot : d->log.len == 0)
 		return false;
-	note_had(d);
+	if (more)
+		note_had(d);
 	if (snapshot) {
 		snapshot_file_unref(d->snapshot);
 		d->snapshot = NULL;
@@ -131,7 +133,8 @@ bool disk_damage(struct replica *r, bool snapshot)
 	}
 	w->totals.damages++;
 	if (!reaches(disk_last(d), reached)) {
-		d->lost = reached;
+		if (more)
+			d->lost = reached;
 		w->totals.losses++;
 	}
 	settle_lost(d);
