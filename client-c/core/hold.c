@@ -109,6 +109,7 @@ static void pack_lock(struct sess *s, struct hold *h, struct buf *ret)
 	V3lockpb__LockRequest r = V3LOCKPB__LOCK_REQUEST__INIT;
 	r.name = data_of(&h->name);
 	r.lease = s->id;
+	r.with_stream = true;
 	r.mode = h->mode == HF_SHARED ? V3LOCKPB__LOCK_MODE__SHARED : V3LOCKPB__LOCK_MODE__EXCLUSIVE;
 	if (h->deadline_ms != SESS_NEVER) {
 		r.wait_case = V3LOCKPB__LOCK_REQUEST__WAIT_WAIT_MS;
@@ -122,6 +123,7 @@ static void pack_campaign(struct sess *s, struct hold *h, struct buf *ret)
 	V3electionpb__CampaignRequest r = V3ELECTIONPB__CAMPAIGN_REQUEST__INIT;
 	r.name = data_of(&h->name);
 	r.lease = s->id;
+	r.with_stream = true;
 	r.value = data_of(&h->value);
 	if (h->deadline_ms != SESS_NEVER) {
 		r.wait_case = V3ELECTIONPB__CAMPAIGN_REQUEST__WAIT_WAIT_MS;
@@ -244,7 +246,8 @@ static void leave(struct sess *s, struct hold *h)
 /* What an earlier call of this very session left there, which came late or was given up: it goes away by itself. */
 static bool is_in_our_own_way(struct slice text)
 {
-	return slice_eq(text, slice_of_str(err_text(ERR_NOT_CONTENDER))) || slice_eq(text, slice_of_str(err_text(ERR_LOCK_MODE_CHANGED)));
+	return slice_eq(text, slice_of_str(err_text(ERR_NOT_CONTENDER))) || slice_eq(text, slice_of_str(err_text(ERR_LOCK_MODE_CHANGED))) ||
+	       slice_eq(text, slice_of_str(err_text(ERR_SESSION_ELSEWHERE)));
 }
 
 static void lock_reply(struct sess *s, struct call *c, const struct sess_event *e)

@@ -40,7 +40,7 @@ struct lock_request {
 	struct slice name, value;
 	lease_id lease;
 	uint64_t mode;
-	bool bounded;
+	bool bounded, with_stream;
 	int64_t wait_ms;
 };
 
@@ -59,6 +59,7 @@ static enum err parse_request(struct slice bytes, bool campaign, struct lock_req
 			r->bounded = true;
 			r->wait_ms = wire_i64(&w);
 			break;
+		case 102: r->with_stream = wire_u64(&w) != 0; break;
 		default: break;
 		}
 	}
@@ -90,6 +91,7 @@ static void encode_lock(struct core *c, const struct call *call, const struct lo
 	pbw_bytes(out, 9, from->client);
 	pbw_bytes(out, 10, r->value);
 	pbw_i64(out, 11, from->now_unix_ms);
+	pbw_u64(out, 12, r->with_stream);
 }
 
 static lease_id random_lease(struct core *c)
@@ -324,6 +326,19 @@ void lock_granted(struct core *c, const struct contender *ct)
 	row_release(c, row);
 }
 
+/* Rights may have gone while it waited; a command that holds at once was judged when it was applied. */
+static enum err may_hold(struct core *c, struct call *call)
+{
+	struct buf request = { 0 };
+	enum err e;
+
+	pbw_bytes(&request, 1, buf_view(&call->lock->name));
+	pbw_i64(&request, 2, call->lock->lease);
+	e = call_may(c, call, buf_view(&request));
+	buf_free(&request);
+	return e;
+}
+
 void lock_confirmed(struct core *c, struct call *call)
 {
 	struct lock_call *lk = call->lock;
@@ -331,11 +346,18 @@ void lock_confirmed(struct core *c, struct call *call)
 	const struct contender *ct = contender_at(c, key, lk->row->token);
 	const struct lease_record *lease;
 	struct kv_lock_result r;
+	enum err e;
 
 	ASSERT(ct); /* else waiters_gone would have ended the call */
 	call_move(call, PLACE_WAITING, NULL);
 	if (!lock_is_held(c->locks, ct))
 		return;
+	e = may_hold(c, call);
+	if (e) {
+		abandon(c, lk, call->number, key);
+		refuse(c, call, e);
+		return;
+	}
 	lease = lease_find(c->lessor, ct->lease);
 	ASSERT(lease);
 	r = (struct kv_lock_result){ .outcome = KV_LOCK_HELD, .key = buf_copy_of(key), .token = ct->create_revision, .lease = ct->lease, .ttl_s = lease->ttl_s };

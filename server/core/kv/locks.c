@@ -7,12 +7,16 @@
  *   (J3) an Unlock with a token frees that very hold or nothing. Sent twice, it is answered OK twice: a hold that is over needs no
  *        freeing, whether the key is gone or by now belongs to a later hold of the same lease. A token from the future is no hold's.
  *   (J4) a call may abandon its place only while it is the latest that asked for it; with waiting_only, not once it holds the lock.
+ *   (J5) a call that says so (with_stream) does something only while the replica that it was asked of has its session's stream: one that its client gave up
+ *        for another replica, and that comes late, neither makes a place that nobody remembers, nor takes away that of a later call, nor puts its campaign's
+ *        value over what was proclaimed since.
  *
  * An empty name is refused, though etcd takes it: its key would be "/<lease>", which belongs to whoever owns the root of a tree of keys.
  */
 #include "core/kv/kv.h"
 
 #include "core/kv/kv_internal.h"
+#include "core/session/session.h"
 #include "etcd/v3lock.pb-c.h"
 #include "holdfast/internal.pb-c.h"
 
@@ -47,6 +51,15 @@ static enum err check_lock_lease(const struct kv_env *env, const Holdfast__Inter
 	if (m->grant_lease && m->lease_ttl > LEASE_TTL_MAX_S)
 		return ERR_LEASE_TTL_TOO_LARGE;
 	return m->grant_lease && exists ? ERR_LEASE_EXISTS : ERR_OK;
+}
+
+/* J5 */
+static bool comes_late(const struct kv_env *env, const Holdfast__Internal__LockCommand *m)
+{
+	const struct open_session *s = m->with_stream ? session_find(env->state, m->lease) : NULL;
+	struct call_id call = call_of(m->call);
+
+	return m->with_stream && (!s || call.member != s->place.member || call.boot != s->place.boot);
 }
 
 /* Whether a contender that joins the queue now holds at once. */
@@ -158,6 +171,8 @@ enum err kv_lock(struct kv_env *env, struct slice payload, struct kv_lock_result
 		e = check_lock(m);
 	if (!e)
 		e = check_lock_lease(env, m);
+	if (!e && comes_late(env, m))
+		e = ERR_SESSION_ELSEWHERE;
 	if (e)
 		return e;
 	a = attributes_of(m);
@@ -185,6 +200,8 @@ enum err kv_lock_again(struct kv_env *env, struct slice payload, const struct re
 		return e;
 	if (!c || c->create_revision != r->token)
 		return lease_find(env->lessor, r->lease) ? ERR_NOT_CONTENDER : ERR_LEASE_ENDED_WAITING;
+	if (comes_late(env, m))
+		return ERR_SESSION_ELSEWHERE;
 	a = attributes_of(m);
 	if (c->mode != a.mode)
 		return ERR_LOCK_MODE_CHANGED;

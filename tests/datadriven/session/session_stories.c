@@ -10,12 +10,13 @@
  *   read WHO PATH | ls WHO PATH          without a session
  *   write LABEL WHO set PATH VALUE [version=N] | create PATH VALUE [sequence] [of=NAME] | delete PATH [version=N]
  *               | put KEY VALUE | del KEY [END] | txn KEY VALUE (in a nested transaction's other branch) | lock NAME LEASE
+ *               | claim NAME of=NAME (Lock) | lead NAME VALUE of=NAME (Campaign): with the session's stream, or not at all
  *                                        asked; told whenever it is answered
  *   grant WHO LEASE TTL | revoke WHO NAME
  *   as NAME | as nobody                  who asks and opens from now on
  *   auth ACT...                          of the leader; ACT is one of:
  *               user NAME | role NAME | give USER ROLE | enable | disable | drop USER | unrole USER ROLE | delete ROLE
- *               | permit ROLE read|write KEY [END] | forbid ROLE KEY [END]
+ *               | permit ROLE read|write|readwrite KEY [END] | forbid ROLE KEY [END]
  *   write LABEL WHO auth ACT...          the same, not waited for
  *   waits LABEL... | stats               whether they do; what the leader has noted */
 #include <stdio.h>
@@ -26,6 +27,8 @@
 #include "core/session/session.h"
 #include "core/wire.h"
 #include "etcd/rpc.pb-c.h"
+#include "etcd/v3election.pb-c.h"
+#include "etcd/v3lock.pb-c.h"
 #include "holdfast/v1.pb-c.h"
 #include "support/mini_cell.h"
 
@@ -481,11 +484,27 @@ static uint64_t ask_auth(struct story *s, size_t at, char **w)
 	}
 	if (strcmp(w[0], "permit") != 0)
 		return ask_user(s, at, w);
-	perm.permtype = strcmp(w[2], "read") == 0 ? AUTHPB__PERMISSION__TYPE__READ : AUTHPB__PERMISSION__TYPE__WRITE;
+	perm.permtype = strcmp(w[2], "read") == 0    ? AUTHPB__PERMISSION__TYPE__READ :
+	                strcmp(w[2], "write") == 0 ? AUTHPB__PERMISSION__TYPE__WRITE :
+	                                             AUTHPB__PERMISSION__TYPE__READWRITE;
 	perm.key = bin(w[3]);
 	perm.range_end = bin(w[4]);
 	permit.perm = &perm;
 	return mini_request(s->m, at, METHOD_AUTH_ROLE_GRANT_PERMISSION, &permit.base);
+}
+
+static uint64_t ask_with_stream(struct story *s, size_t at, char **w, size_t n)
+{
+	V3lockpb__LockRequest lock = V3LOCKPB__LOCK_REQUEST__INIT;
+	V3electionpb__CampaignRequest campaign = V3ELECTIONPB__CAMPAIGN_REQUEST__INIT;
+
+	lock.name = campaign.name = bin(w[1]);
+	lock.lease = campaign.lease = session(s, option(w, n, "of="))->id;
+	lock.with_stream = campaign.with_stream = true;
+	campaign.value = bin(w[2]);
+	if (strcmp(w[0], "claim") == 0)
+		return mini_request(s->m, at, METHOD_LOCK_LOCK, &lock.base);
+	return mini_request(s->m, at, METHOD_ELECTION_CAMPAIGN, &campaign.base);
 }
 
 static uint64_t ask(struct story *s, size_t at, char **w, size_t n)
@@ -501,6 +520,8 @@ static uint64_t ask(struct story *s, size_t at, char **w, size_t n)
 		return ask_txn(s, at, w);
 	if (strcmp(w[0], "lock") == 0)
 		return mini_lock(s->m, at, w[1], number(w[2]));
+	if (strcmp(w[0], "claim") == 0 || strcmp(w[0], "lead") == 0)
+		return ask_with_stream(s, at, w, n);
 	if (strcmp(w[0], "del") != 0)
 		return ask_node(s, at, w, n);
 	del.key = bin(w[1]);
