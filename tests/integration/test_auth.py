@@ -378,6 +378,50 @@ def replicas_agree_after_restarts_snapshots_and_fail_over(server):
             refused(DENIED, As(x, "alice", SECRETS[1]).put, b"a/2")
 
 
+@test(own=True, timeout=120)
+def a_restored_cell_has_its_users_and_decides_alike(server):
+    """From a backup that only root may take. Old tokens and leases are gone; leases of the new cell run out."""
+    with cells.Cell(server, 3, flags=CHEAP) as old:
+        set_up(old)
+        r, a = root(old), alice(old)
+        r.put(b"a/1", b"x")
+        lease = a.grant(600)
+        a.put(b"b/leased", lease=lease)
+        refused(DENIED, lambda: list(a.maintenance_Snapshot(pb.SnapshotRequest())))
+        backup = old.dir / "backup"
+        backup.write_bytes(b"".join(m.blob for m in r.maintenance_Snapshot(pb.SnapshotRequest())))
+        with cells.Cell(server, 3, start=False) as new:
+            cluster = ",".join(f"{x.name}={x.peer_url}" for x in new.replicas)
+            for x in new.replicas:
+                done = subprocess.run([str(server), "snapshot", "restore", str(backup), "--data-dir", str(x.data_dir), "--name", x.name, "--initial-cluster",
+                                       cluster, "--initial-advertise-peer-urls", x.peer_url, "--initial-cluster-token", "restored"],
+                                      text=True, capture_output=True, timeout=60, check=False)
+                assert done.returncode == 0, done.stderr
+            new.flags = CHEAP + ["--corrupt-check-time", "500ms"]
+            new.start()
+            for at, x in enumerate(new.replicas):
+                refused(NOBODY, As(x).put, b"b/1")
+                refused(INVALID, As(x, token=a.token).put, b"b/1")
+                c = alice(new, at)
+                assert c.get(b"a/1") == [b"x"]
+                refused(DENIED, c.put, b"a/1")
+                c.put(b"b/%d" % at)
+                refused(DENIED, bob(new, at).get, b"b/0")
+            a, r = alice(new, 1), root(new, 2)
+            assert a.get(b"b/leased") == [] and not a.lease_LeaseLeases(pb.LeaseLeasesRequest()).leases
+            lease = a.grant(2)
+            a.put(b"b/leased", lease=lease)
+            r.auth_RoleRevokePermission(pb.AuthRoleRevokePermissionRequest(role="ab", key=b"a/", range_end=b"a0"))
+            for at in range(3):
+                refused(DENIED, alice(new, at).get, b"a/1")
+            cells.wait_for("the lease's end", lambda: alice(new, 2).get(b"b/leased") == [] and
+                           not alice(new).lease_LeaseLeases(pb.LeaseLeasesRequest()).leases)
+            revision = r.kv_Range(pb.RangeRequest(key=b"a")).header.revision
+            hashes = {root(new, at).maintenance_HashKV(pb.HashKVRequest(revision=revision)).hash for at in range(3)}
+            assert len(hashes) == 1, hashes
+            assert all(x.running() for x in new.replicas)
+
+
 def root_leads(cell, replica):
     s = root(cell, cell.replicas.index(replica)).maintenance_Status(pb.StatusRequest())
     return s.leader == s.header.member_id
