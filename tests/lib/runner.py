@@ -51,6 +51,7 @@ def is_full():
 def _run_here(name, server):
     """The inside of a test's process. The last line that starts with REASON is what the outside tells."""
     signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever runs in the background ignores it, and so would all that is started here
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # by nohup as well
     try:
         _tests[name](server)
     except Exception as e:  # noqa: BLE001: whatever it was, the test has failed
