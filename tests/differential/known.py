@@ -2,6 +2,7 @@
 
 Each entry: a name, the reason, and when it applies, given what a part of the comparison knows of a difference. Requests that the
 oracle does not survive, or whose effect would differ from then on, never reach it:
+  - the ID of a watch that was cancelled with events on their way, which 3.4 gives to the next watch of that ID;
   - a watch from revision -1 before any compaction, with which 3.4 loses the history of the watches that it reads for at the same time;
   - an unknown sort order or target, which has an error from 3.5 on and makes 3.4 panic;
   - a first compaction at revision 0, which compacts nothing; etcd then refuses a second one, and negative revisions in transactions;

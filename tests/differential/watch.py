@@ -188,6 +188,7 @@ class Streams:
         self.streams = [Stream(t, at, body) for t, at in zip(targets, places)]
         self.half_closed = body is not None
         self.watches = []     # in the order of their creation, without those that were refused
+        self.spent = set()    # IDs not to be asked for again: etcd may still have events of their last watch, and gives them to the next
 
     def live(self):
         return [w for w in self.watches if not w.dead]
@@ -277,6 +278,8 @@ class Round:
             r.watch_id = self.used_ids
         elif rng.random() < 0.3:
             r.watch_id = rng.choice(IDS)
+            if group and r.watch_id in group.spent:
+                r.watch_id = 0
         return r
 
     def create(self, group):
@@ -313,6 +316,7 @@ class Round:
 
     def end_everywhere(self, group, watch_id):
         """Of a watch that only some have: whatever has its ID ends, so that no more comes of it (see known.py)."""
+        group.spent.add(watch_id)
         for s in group.streams:
             if watch_id in s.watches:
                 n = len(s.canceled)
@@ -326,6 +330,10 @@ class Round:
         present = group.live()
         kind = self.rng.randrange(10)
         asked = self.rng.choice(present).id if present and kind < 8 else self.rng.choice([0, 4, 999, -1, 1, 77, steps.INT64_MAX])
+        if self.rng.random() < 0.3:
+            self.quiesce()  # nothing is on its way any more: the ID may be taken again
+        else:
+            group.spent.add(asked)
         there = [asked in s.watches for s in group.streams]
         group.catch_up()
         n = len(group.streams[0].canceled)
