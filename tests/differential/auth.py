@@ -18,7 +18,6 @@ METHODS = ["AuthEnable", "AuthDisable", "Authenticate", "UserAdd", "UserGet", "U
            "UserGrantRole", "UserRevokeRole", "RoleAdd", "RoleGet", "RoleList", "RoleDelete", "RoleGrantPermission",
            "RoleRevokePermission", "Range", "Put", "DeleteRange", "Txn", "LeaseGrant", "LeaseRevoke"]
 LEAST = 12
-JSON_PART = 0.4
 FLAGS = ["--bcrypt-cost", "4"]
 
 
@@ -28,7 +27,7 @@ class Target(target.Target):
         self.tokens = {}
 
     def call(self, by, service, method, request, token, at):
-        stub = getattr(getattr(self, by), service)[at % len(self.channels)]
+        stub = self.stubs(by, service)[at % len(self.channels)]
         metadata = [("token", self.tokens.get(token, token))] if token else []
         if service == "auth":
             self.settle(at % len(self.channels))
@@ -62,9 +61,9 @@ class Field:
         self.rng = random.Random(seed)
         self.passwords, self.on, self.steps, self.lease = {}, False, 0, 100
 
-    def ask(self, service, method, request, token=None, least_same=True):
+    def ask(self, service, method, request, token=None):
         at = self.rng.randrange(12)
-        by = "json" if self.rng.random() < JSON_PART else "grpc"
+        by = target.channel(self.rng)
         self.steps += 1
         outcomes = [t.call(by, service, method, request, token, at) for t in self.targets]
         for o in outcomes:

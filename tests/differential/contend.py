@@ -20,7 +20,6 @@ from etcd import rpc_pb2 as pb
 
 WAIT_S = 10
 KEEP_ALIVE_S = 10
-JSON_PART = 0.4
 NAMES = [b"lk", "ключ".encode(), b"\xff\xfe", b"a\x00b", b"n" * 300, b"deep/er", b"trailing/", b"7000"]
 OWN = -(2**62)  # stands for a lease that the server chose
 ODD_KEYS = [b"nobody/1", b"lk/", b"plain", b"\x00", b"lk/ffffffffffffffff"]
@@ -61,9 +60,6 @@ class Field:
 
     # ---- asking ----
 
-    def channel(self):
-        return "json" if self.rng.random() < JSON_PART else "grpc"
-
     def differ(self, method, t, asked, wanted, got, kind=None):
         self.report.differ(method, f"seed {self.seed} action {self.actions}", t, asked, wanted, got, kind)
 
@@ -72,9 +68,9 @@ class Field:
         futures = []
         self.looked = False
         options.setdefault("timeout", 300)
-        by = self.channel()
+        by = target.channel(self.rng)
         for t, request in zip(self.targets, requests):
-            stubs = getattr(getattr(t, by), service)
+            stubs = t.stubs(by, service)
             stub = stubs[self.rng.randrange(len(stubs))]
             futures.append(getattr(stub, method).future(request, **options))
         return futures
@@ -94,9 +90,9 @@ class Field:
         """What the oracle must not see, because its effect would differ from then on: how Holdfast answers."""
         if self.targets[1].cell.server == target.ORACLE:
             return
-        by = self.channel()
+        by = target.channel(self.rng)
         for t in self.targets[1:]:
-            stubs = getattr(getattr(t, by), service)
+            stubs = t.stubs(by, service)
             got = target.outcome(getattr(stubs[self.rng.randrange(len(stubs))], method).future(request, timeout=target.TIMEOUT_S))
             if (got.code, got.text) != (code, text):
                 self.differ(method, t, request, f"{code}: {text!r} is wanted", got)
@@ -229,8 +225,7 @@ class Field:
                     raise Parted
             if all(call.outcomes):
                 self.calls.remove(call)
-                if call.outcomes[0].code != "OK":
-                    self.report.errors[f"{call.outcomes[0].code} {call.outcomes[0].text}"] += 1
+                self.report.count_error(call.method, call.outcomes[0])
                 self.compare(call.method, call, call.outcomes, call)
 
     def wait_due(self, call, i, future):

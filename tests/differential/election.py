@@ -10,6 +10,7 @@ import grpc
 import contend
 import known
 import lock
+import target
 from etcd import rpc_pb2 as pb
 from etcd import v3election_pb2 as el
 
@@ -26,9 +27,10 @@ class Observer:
         self.wanted = []       # what all must be told, from the keys
         self.closing = False
         self.calls = []
-        by = field.channel()
+        by = target.channel(field.rng)
         for i, t in enumerate(field.targets):
-            call = getattr(t, by).election[field.rng.randrange(len(t.election))].Observe(el.LeaderRequest(name=name))
+            stubs = t.stubs(by, "election")
+            call = stubs[field.rng.randrange(len(stubs))].Observe(el.LeaderRequest(name=name))
             self.calls.append(call)
             threading.Thread(target=self._read, args=(i, call), daemon=True).start()
 

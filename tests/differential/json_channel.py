@@ -128,9 +128,13 @@ def _error(status, body):
     return JsonError(code, e["message"])
 
 
-def _stream_error(e):
+def _stream_error(text):
     """Of a stream that has begun: {"error":{...}} with fields of its own."""
-    return JsonError(CODES.get(e.get("grpc_code"), grpc.StatusCode.UNKNOWN), e.get("message", str(e)))
+    try:
+        e = json.loads(text)["error"]
+        return JsonError(CODES[e["grpc_code"]], e["message"])
+    except (ValueError, KeyError, TypeError):
+        return _wrong(f"{text[:500]} in a stream")
 
 
 # ---- HTTP ----
@@ -220,7 +224,6 @@ class _Call:
         except JsonError as e:
             self._end(e)
         except TimeoutError:
-            self.connection.close()
             self._end(JsonError(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded"))
         except (OSError, ValueError) as e:
             self._end(JsonError(grpc.StatusCode.UNAVAILABLE, f"gateway: {type(e).__name__} {e}"))
@@ -234,7 +237,7 @@ class _Call:
                 if text.startswith('{"result":') and text.endswith("}"):
                     self.replies.put(_reply(self.kind, text[len('{"result":'):-1]))
                 else:
-                    raise _stream_error(json.loads(text)["error"])
+                    raise _stream_error(text)
         if rest:
             raise _wrong(f"a stream ends with {rest[:200]!r}")
 
@@ -265,7 +268,7 @@ class _Method:
         service = package_service.split(".")[1]
         found = next(d.services_by_name[service] for d in DESCRIPTORS if service in d.services_by_name)
         self.kind = found.methods_by_name[method].output_type._concrete_class
-        self.path = PATHS[service].get(method) if service in PATHS else None
+        self.path = PATHS[service].get(method)
         self.channel, self.takes_stream, self.gives_stream = channel, takes_stream, gives_stream
 
     def future(self, request, timeout=None, metadata=None):
@@ -309,9 +312,6 @@ class JsonChannel:
 
     def unary_stream(self, path, **_):
         return _Method(self, path, False, True)
-
-    def stream_unary(self, path, **_):
-        return _Method(self, path, True, False)
 
     def stream_stream(self, path, **_):
         return _Method(self, path, True, True)

@@ -21,7 +21,7 @@ COMPACTED = "etcdserver: mvcc: required revision has been compacted"
 
 def _larger_than_transport(step, oracle, subject):
     """Our gateway has no message between itself and the service."""
-    refused = "RESOURCE_EXHAUSTED" if not step.json else "INVALID_ARGUMENT"
+    refused = "RESOURCE_EXHAUSTED" if step.by == "grpc" else "INVALID_ARGUMENT"
     return step.requests[0].ByteSize() > MESSAGE_MAX and oracle.code == "RESOURCE_EXHAUSTED" and subject.code == refused
 
 

@@ -12,11 +12,10 @@ from report import Report
 
 PER_SEED = 1500
 NORMAL = 3000
-JSON_PART = 0.4
 
 
 def short(step):
-    return f"{step.method} {'by JSON ' if step.json else ''}" + " | ".join(str(r).replace("\n", " ")[:1500] for r in step.requests)
+    return f"{step.method} {step.by} " + " | ".join(str(r).replace("\n", " ")[:1500] for r in step.requests)
 
 
 def one_step(step, targets, maker, report, where):
@@ -24,7 +23,7 @@ def one_step(step, targets, maker, report, where):
     if step.only_subjects and targets[1].cell.server == target.ORACLE:
         return True  # etcd against itself: to try out this program
     asked = targets if not step.only_subjects else targets[1:]
-    step.json = maker.rng.random() < JSON_PART
+    step.by = target.channel(maker.rng)
     calls = [(t, t.begin(step, maker.rng)) for t in asked]
     outcomes = [(t, t.finish(step, c)) for t, c in calls]
     if step.revoke_after:

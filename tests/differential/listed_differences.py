@@ -9,7 +9,7 @@ import known
 
 PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "migrating-from-etcd.md"
 BEGIN, END = "<!-- known differences: as in tests/differential/known.py -->\n", "<!-- end of known differences -->\n"
-LISTS = [("keys, leases", known.KV), ("watches", known.WATCH), ("locks", known.LOCK), ("elections", known.ELECTION[len(known.ELECTION) - 2:]),
+LISTS = [("keys, leases", known.KV), ("watches", known.WATCH), ("locks", known.LOCK), ("elections", [e for e in known.ELECTION if e not in known.LOCK]),
          ("users, roles", known.AUTH), ("members, maintenance", known.MEMBERS)]
 
 

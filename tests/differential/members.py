@@ -14,7 +14,6 @@ import target
 from etcd import rpc_pb2 as pb
 from report import Report
 
-JSON_PART = 0.4
 NOBODY = [0, 1, 2**63, 2**64 - 1, 77]
 URLS = ["http://127.0.0.1:%d" % p for p in range(1, 5)]
 BAD_URLS = [[], [""], ["127.0.0.1:1"], ["ftp://127.0.0.1:1"], ["http://127.0.0.1"], ["http://127.0.0.1:1/path"], ["nonsense"]]
@@ -40,12 +39,12 @@ class Field:
         """request: a message, or a function of the target's number. shape: what of an answer is compared; all of it if None. leader: whom
         to ask; anybody if not."""
         self.steps += 1
-        by = by or ("json" if self.rng.random() < JSON_PART else "grpc")
+        by = by or target.channel(self.rng)
         at = self.rng.randrange(12)
         requests = [request(i) if callable(request) else request for i in range(len(self.targets))]
         calls = []
         for t, r in zip(self.targets, requests):
-            stubs = getattr(getattr(t, by), service)
+            stubs = t.stubs(by, service)
             place = self.leader_of(t) if leader else at % len(stubs)
             if service != "kv":
                 t.catch_up(place)  # each replica answers for itself
@@ -72,7 +71,7 @@ class Field:
     def refused(self, service, method, request, code, text):
         """What the oracle does not survive, or does not recover from, of all others."""
         for i, t in enumerate(self.targets[1:], 1):
-            stubs = getattr(getattr(t, "json" if self.rng.random() < JSON_PART else "grpc"), service)
+            stubs = t.stubs(target.channel(self.rng), service)
             r = request(i) if callable(request) else request
             got = target.outcome(getattr(stubs[self.leader_of(t)], method).future(r, timeout=target.TIMEOUT_S))
             if (got.code, got.text) != (code, text):
@@ -165,9 +164,7 @@ class Field:
             return
         urls = self.rng.sample(URLS, 1)
         if self.rng.random() < 0.3:  # a member of the cell, with the address that it has
-            def same(i):
-                return pb.MemberUpdateRequest(ID=self.ids[i][0], peerURLs=self.address(i))
-            self.ask("cluster", "MemberUpdate", same)
+            self.ask("cluster", "MemberUpdate", lambda i: pb.MemberUpdateRequest(ID=self.own_member(i), peerURLs=self.address(i)))
             return
         self.ask("cluster", "MemberUpdate", lambda i: pb.MemberUpdateRequest(ID=who(i), peerURLs=urls))
 
@@ -175,7 +172,7 @@ class Field:
         return self.targets[i].grpc.cluster[0].MemberList(pb.MemberListRequest(), timeout=target.TIMEOUT_S).members
 
     def address(self, i):
-        return next(list(m.peerURLs) for m in self.members_of(i) if m.ID == self.ids[i][0])
+        return next(list(m.peerURLs) for m in self.members_of(i) if m.ID == self.own_member(i))
 
     def update_of_learner(self, ids):
         for i, t in enumerate(self.targets[1:], 1):
@@ -196,7 +193,7 @@ class Field:
     def remove(self):
         if self.rng.random() < 0.1:  # the last one: of cells of one
             every, self.targets = self.targets, self.targets[:2]
-            self.ask("cluster", "MemberRemove", lambda i: pb.MemberRemoveRequest(ID=self.ids[i][0]))
+            self.ask("cluster", "MemberRemove", lambda i: pb.MemberRemoveRequest(ID=self.own_member(i)))
             self.targets = every
             return
         ids, who = self.any_member()
@@ -214,7 +211,7 @@ class Field:
             self.ask("maintenance", "Alarm", pb.AlarmRequest(action=0, alarm=rng.choice([0, 0, 1, 2]), memberID=rng.choice([0, 0, 5])))
             return
         member = rng.choice([5, 6, 77])
-        alarm = 1
+        alarm = pb.NOSPACE
         self.ask("maintenance", "Alarm", pb.AlarmRequest(action=1, memberID=member, alarm=alarm))
         if rng.random() < 0.5:
             self.put()

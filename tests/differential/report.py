@@ -24,14 +24,20 @@ class Report:
 
     def count(self, method, outcome=None):
         self.methods[method] += 1
-        if outcome is not None and outcome.code != "OK":
-            self.errors[f"{outcome.code} {outcome.text}"] += 1
-            if outcome.text.startswith("gateway: "):
-                self.differ(method, "any", "etcd", method, "a body as json_channel.py takes it for right", outcome.text, "gateway")
+        if outcome is not None:
+            self.count_error(method, outcome)
         now = time.monotonic()
         if FULL and now - self.told > PROGRESS_EVERY_S:
             self.told = now
             print(f"PROGRESS {self.what}: {sum(self.methods.values())} requests in {now - self.began:.0f} s, {len(self.differences)} differences", flush=True)
+
+    def count_error(self, method, outcome):
+        """outcome: the oracle's, whether it is one or not."""
+        if outcome.code == "OK":
+            return
+        self.errors[f"{outcome.code} {outcome.text}"] += 1
+        if outcome.text.startswith("gateway: "):
+            self.differ(method, "any", "etcd", method, "a body as json_channel.py takes it for right", outcome.text, "gateway")
 
     def explained(self, *what):
         """Whether a difference is one of those that are meant; such are counted."""

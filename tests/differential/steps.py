@@ -30,7 +30,7 @@ class Step:
     requests: list                   # one; of a LeaseKeepAlive stream any number
     only_subjects: tuple = None      # (code, text): not for the oracle, which has no such rule or does not survive it
     revoke_after: bool = False       # a lease too short to be compared any longer
-    json: bool = False               # over the gateway
+    by: str = "grpc"                 # or "json"
 
 
 def prefix_end(key):

@@ -17,6 +17,12 @@ import json_channel  # noqa: E402
 ORACLE = "/usr/bin/etcd"
 TIMEOUT_S = 20
 EVERYTHING = {"key": b"\0", "range_end": b"\0"}
+JSON_PART = 0.4
+
+
+def channel(rng):
+    """Over what a request goes: "grpc" or "json"."""
+    return "json" if rng.random() < JSON_PART else "grpc"
 
 
 class Stubs:
@@ -41,13 +47,16 @@ class Target:
         self.channels = [grpc.insecure_channel(r.endpoint, options) for r in self.cell.replicas]
         self.gateways = [json_channel.JsonChannel(r.endpoint) for r in self.cell.replicas]
         self.grpc, self.json = Stubs(self.channels), Stubs(self.gateways)
-        self.kv, self.lease, self.watch, self.lock, self.election = (
-            getattr(self.grpc, s) for s in ("kv", "lease", "watch", "lock", "election"))
+        self.kv, self.lease, self.watch = self.grpc.kv, self.grpc.lease, self.grpc.watch
         self.last_asked = self.last_writer = 0
         self.asked_at, self.renewed = 0.0, {}  # of each lease: between which two instants, and the term
 
     def __str__(self):
         return self.name
+
+    def stubs(self, by, service):
+        """by: as channel() says. One for each replica."""
+        return getattr(getattr(self, by), service)
 
     # ---- KV and Lease, by steps ----
 
@@ -58,8 +67,7 @@ class Target:
             if "serializable: true" in str(step.requests[0])[:100000]:
                 at = self.last_writer
         self.last_asked, self.asked_at = at, time.monotonic()
-        by = self.json if step.json else self.grpc
-        stub = (by.lease if step.method.startswith("Lease") else by.kv)[at]
+        stub = self.stubs(step.by, "lease" if step.method.startswith("Lease") else "kv")[at]
         method = getattr(stub, step.method)
         if step.method == "LeaseKeepAlive":
             return method(iter(step.requests), timeout=TIMEOUT_S)
