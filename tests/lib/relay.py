@@ -1,13 +1,7 @@
 """relay.py: the network in our hands: between replicas, and between clients and replicas.
 
-<<<<<<< HEAD
 Everyone is reached through relays. A pair can be cut in both directions or one: what is sent then is kept, and arrives late when the
-cut is healed, as it does after a real one; nothing is closed, so nobody is told.
-=======
-Each replica is reached by the others through a relay of its own. A pair of replicas can be cut in both directions or one: what is
-sent then is kept, and arrives late when the cut is healed, as it does after a real one; nothing is closed, so nobody is told. The way to a replica may
-be slow.
->>>>>>> a6bc6d4 (tests, docs: an installation with processes, and faults planted in it)
+cut is healed, as it does after a real one; nothing is closed, so nobody is told. The way to somebody may be slow.
 """
 import contextlib
 import os
