@@ -6,7 +6,7 @@ import time
 import cells
 from kit import Client, clients, electionpb, insist, lockpb, pb, stays, wait_queue
 from runner import is_full, test
-from ways import Refused, Waiting, all_ways, both_ways, named, refused
+from ways import Refused, Waiting, all_ways, both_ways, line_up, named, refused
 
 TTL = 60
 SHARED = lockpb.SHARED
@@ -50,9 +50,7 @@ def a_refusal_says_who_holds_and_leaves_nothing_behind(server):
     @both_ways
     def body(ways, cs, _cell, tag):
         name, leases = tag + b"l", [cs[0].grant(TTL) for _ in range(3)]
-        held = ways[0].lock(name, leases[0])
-        waiting = ways[1].ask_lock(name, leases[1])
-        wait_queue(cs[0], name, 2)
+        held, waiting = line_up(ways, cs, name, leases[:2])
         for way in ways:
             began = time.monotonic()
             for wait_ms, code, text in ((0, "FAILED_PRECONDITION", "the lock is held"), (300, "DEADLINE_EXCEEDED", "the lock was not granted in the time given")):
@@ -80,11 +78,7 @@ def a_waiter_whose_lease_ends_is_told_so_and_never_granted(server):
         for n, end in enumerate(("revoke", "time")):
             name = tag + b"l%d" % n
             leases = [cs[0].grant(TTL), cs[0].grant(TTL if end == "revoke" else 3), cs[0].grant(TTL)]
-            held = ways[0].lock(name, leases[0])
-            doomed = ways[1].ask_lock(name, leases[1])
-            wait_queue(cs[0], name, 2)
-            behind = ways[2].ask_lock(name, leases[2])
-            wait_queue(cs[0], name, 3)
+            held, doomed, behind = line_up(ways, cs, name, leases)
             if end == "revoke":
                 cs[2].revoke(leases[1])
             cells.wait_for("the lease ends", lambda lease=leases[1]: lease not in cs[0].leases(), 10)
@@ -133,11 +127,7 @@ def a_wait_that_is_cancelled_in_the_middle_lets_nobody_overtake(server):
     @both_ways
     def body(ways, cs, _cell, tag):
         name, leases = tag + b"l", [cs[0].grant(TTL) for _ in range(3)]
-        held = ways[0].lock(name, leases[0])
-        middle = ways[1].ask_lock(name, leases[1])
-        wait_queue(cs[0], name, 2)
-        last = ways[2].ask_lock(name, leases[2])
-        wait_queue(cs[0], name, 3)
+        held, middle, last = line_up(ways, cs, name, leases)
         middle.cancel()
         wait_queue(cs[0], name, 2)
         stays("the last one got the lock while it is held", lambda: not last.done(), 0.3)
@@ -188,9 +178,8 @@ def compaction_disturbs_no_waiter(server):
     @both_ways
     def body(ways, cs, _cell, tag):
         name, leases = tag + b"l", [cs[0].grant(TTL) for _ in range(2)]
-        held = ways[0].lock(name, leases[0])
-        waiting = ways[1].ask_lock(name, leases[1])
-        place = wait_queue(cs[0], name, 2)[1].create_revision
+        held, waiting = line_up(ways, cs, name, leases)
+        place = cs[0].queue(name)[1].create_revision
         for i in range(5):
             cs[0].compact(cs[0].put(b"x", b"%d" % i).header.revision)
         assert not waiting.done()

@@ -4,7 +4,7 @@ import sys
 import cells
 from kit import lockpb, wait_queue
 from runner import test
-from ways import both_ways, refused
+from ways import both_ways, line_up, refused
 
 TTL = 60
 
@@ -63,13 +63,12 @@ def pages(server):
 def a_token_is_verified(server):
     @both_ways
     def body(ways, cs, _cell, tag):
-        name, first, second = tag + b"l", cs[0].grant(TTL), cs[0].grant(TTL)
-        held = ways[0].lock(name, first)
-        waiting = ways[1].ask_lock(name, second)
-        place = wait_queue(cs[0], name, 2)[1].create_revision
+        name, leases = tag + b"l", [cs[0].grant(TTL) for _ in range(2)]
+        held, waiting = line_up(ways, cs, name, leases)
+        place = cs[0].queue(name)[1].create_revision
         for way in ways:
             answer = way.ask_verify(name, held.fencing_token).result()
-            assert answer.current and answer.hold.lease == first
+            assert answer.current and answer.hold.lease == leases[0]
             assert not way.verify(name, place), "a place in the queue is no hold"
         ways[2].unlock(held.key)
         now = waiting.result(10)
@@ -84,11 +83,7 @@ def a_hold_is_broken_and_logged(server):
     @both_ways
     def body(ways, cs, cell, tag):
         name, leases = tag + b"l", [cs[0].grant(TTL) for _ in range(3)]
-        held = ways[0].lock(name, leases[0])
-        second = ways[1].ask_lock(name, leases[1])
-        wait_queue(cs[0], name, 2)
-        third = ways[1].ask_lock(name, leases[2])
-        wait_queue(cs[0], name, 3)
+        held, second, third = line_up(ways, cs, name, leases)
 
         def logged():
             return [sum("broken by an operator" in line for line in r.log_tail(200).splitlines()) for r in cell.replicas]

@@ -5,7 +5,7 @@ import json
 import threading
 
 import cells
-from kit import Client, clients, electionpb, grpc, lockpb, pb, rpc_pb2_grpc, v1
+from kit import Client, clients, electionpb, grpc, lockpb, pb, rpc_pb2_grpc, v1, wait_queue
 from google.protobuf import json_format
 
 CODES = {c.value[0]: c.name for c in grpc.StatusCode}
@@ -258,6 +258,15 @@ def all_ways(replicas, kinds=(Grpc, Json)):
     finally:
         for w in ways:
             w.close()
+
+
+def line_up(ways, cs, name, leases):
+    """The first lease holds the lock, the others wait for it in that order, each at another replica: what the first was told, and a Waiting each."""
+    held, waiting = ways[0].lock(name, leases[0]), []
+    for n, lease in enumerate(leases[1:], 2):
+        waiting.append(ways[(n - 1) % len(ways)].ask_lock(name, lease))
+        wait_queue(cs[0], name, n)
+    return held, *waiting
 
 
 def both_ways(test_body):
