@@ -13,7 +13,7 @@
 #include "etcd/v3lock.pb-c.h"
 #include "internal.h"
 
-enum { OWN_WAY_MAX = 12 }; /* so often is a lock asked for again that an earlier call of ours is in the way of: some seconds */
+enum { OWN_WAY_MAX = 12 }; /* so often is a lock asked for again that we are in the way of ourselves: some seconds */
 
 static ProtobufCBinaryData data_of(const struct buf *b)
 {
@@ -243,7 +243,8 @@ static void leave(struct sess *s, struct hold *h)
 	pack_into(&c->request, &r.base);
 }
 
-/* What an earlier call of this very session left there, which came late or was given up: it goes away by itself. */
+/* What an earlier call of this very session left there, which came late or was given up, or the stream before this one, which the cell still knows: it goes away
+ * by itself. */
 static bool is_in_our_own_way(struct slice text)
 {
 	return slice_eq(text, slice_of_str(err_text(ERR_NOT_CONTENDER))) || slice_eq(text, slice_of_str(err_text(ERR_LOCK_MODE_CHANGED))) ||

@@ -165,6 +165,12 @@ static void session_options(void)
 	CHECK(REFUSED(.name = name));
 	CHECK(hf_client_new(&nobody, &alone) == HF_OK);
 	CHECK(hf_session_open(alone, NULL, 200, &s) == HF_TIMEOUT && !s);
+	CHECK(hf_session_open_async(alone, NULL, 200, on, &g, &s) == HF_OK && hf_session_id(s) == 0);
+	CHECK(hf_create(s, "/n/early", text(""), HF_EPHEMERAL, SOON, NULL) == HF_INVALID);
+	CHECK(hf_create(s, "/n/early", text(""), 0, SOON, NULL) == HF_SESSION_LOST);
+	wait_times(&g, 1);
+	CHECK(g.code == HF_TIMEOUT && hf_session_close(s, SOON) == HF_SESSION_LOST);
+	s = NULL;
 	hf_client_free(alone);
 
 	CHECK(hf_session_open(client, NULL, SOON, &a) == HF_OK);

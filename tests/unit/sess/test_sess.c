@@ -638,10 +638,10 @@ END_TEST
 
 START_TEST(hold__is_asked_for_again_when_we_were_in_our_own_way)
 {
-	static const enum err ways[] = { ERR_NOT_CONTENDER, ERR_LOCK_MODE_CHANGED };
+	static const enum err ways[] = { ERR_NOT_CONTENDER, ERR_LOCK_MODE_CHANGED, ERR_SESSION_ELSEWHERE };
 	struct sess_out *o = lock(7, -1);
 	for (size_t i = 0; i < 12; i++) {
-		kit_reply(o, (int)err_status(ways[i % 2]), err_text(ways[i % 2]), NULL);
+		kit_reply(o, (int)err_status(ways[i % 3]), err_text(ways[i % 3]), NULL);
 		ck_assert(!kit_any(SESS_ANSWER));
 		lose_stream(); /* or by and by */
 		kit_open();
@@ -651,6 +651,21 @@ START_TEST(hold__is_asked_for_again_when_we_were_in_our_own_way)
 	/* Not for ever: somebody else may use this lease. */
 	kit_reply(o, (int)err_status(ERR_LOCK_MODE_CHANGED), err_text(ERR_LOCK_MODE_CHANGED), NULL);
 	ck_assert_int_eq(kit_next(SESS_ANSWER)->code, HF_CONFLICT);
+}
+END_TEST
+
+START_TEST(hold__counts_only_where_the_session_is_connected)
+{
+	struct sess_out *o = lock(7, -1);
+	V3lockpb__LockRequest *l = v3lockpb__lock_request__unpack(NULL, o->bytes.len, o->bytes.ptr);
+	V3electionpb__CampaignRequest *c;
+	ck_assert(l && l->with_stream);
+	v3lockpb__lock_request__free_unpacked(l, NULL);
+	kit_ask((struct sess_ask){ .kind = SESS_ASK_CAMPAIGN, .tag = 8, .name = slice_of_str("e"), .wait_ms = -1 });
+	o = kit_next(SESS_CALL);
+	c = v3electionpb__campaign_request__unpack(NULL, o->bytes.len, o->bytes.ptr);
+	ck_assert(c && c->with_stream);
+	v3electionpb__campaign_request__free_unpacked(c, NULL);
 }
 END_TEST
 
@@ -693,18 +708,24 @@ END_TEST
 
 START_TEST(hold__a_bounded_wait_has_its_bound_in_jeopardy_too)
 {
+	V3lockpb__UnlockRequest *u;
 	struct sess_out *o;
-	grant_in_jeopardy(11000);
-	kit_at(T0 + 11000 + 3000);
+	grant_in_jeopardy(20000);
+	kit_at(T0 + 20000 + 2999);
+	ck_assert(!kit_any(SESS_ANSWER));
+	kit_at(T0 + 20000 + 3000);
 	ck_assert_int_eq(sess_state(kit.s), HF_JEOPARDY);
-	kit.at = 0;
-	do
-		o = kit_next(SESS_ANSWER);
-	while (o->tag != 7);
-	ck_assert_int_eq(o->code, HF_TIMEOUT);
-	do
-		o = kit_next(SESS_CALL);
-	while (o->method != METHOD_LOCK_UNLOCK);
+	o = kit_next(SESS_ANSWER);
+	ck_assert(o->tag == 7 && o->code == HF_TIMEOUT);
+	while (!kit_any(SESS_CALL)) { /* as soon as there is a stream again */
+		kit_at(kit.now + 10);
+		kit_open();
+	}
+	o = kit_next(SESS_CALL);
+	ck_assert_int_eq(o->method, METHOD_LOCK_UNLOCK);
+	u = v3lockpb__unlock_request__unpack(NULL, o->bytes.len, o->bytes.ptr);
+	ck_assert(u && u->fencing_token == 40);
+	v3lockpb__unlock_request__free_unpacked(u, NULL);
 	ck_assert_int_eq(sess_hold_token(kit.s, 7), 0);
 }
 END_TEST
@@ -744,6 +765,7 @@ START_TEST(observe__tells_each_leader_once)
 	leads(o, 0, 0);
 	ck_assert_int_eq(kit_next(SESS_TOLD)->code, HF_NOT_FOUND);
 	leads(o, 0, 0);
+	leads(o, 40, 60); /* behind again */
 	ck_assert(!kit_any(SESS_TOLD));
 	leads(o, 70, 70);
 	ck_assert_int_eq(kit_next(SESS_TOLD)->code, HF_OK);
@@ -862,7 +884,8 @@ int main(void)
 	ADD(s, "hold", open_setup, hold__granted_and_given_up, hold__is_lost_with_the_session, hold__is_lost_when_it_is_broken,
 	    hold__what_was_not_waited_for_is_given_up_before_it_is_asked_again, hold__a_grant_in_jeopardy_is_told_when_it_is_safe,
 	    hold__a_bounded_wait_has_its_bound_in_jeopardy_too, hold__a_refusal_of_what_was_asked_before_gives_the_place_up,
-	    hold__a_refusal_of_the_first_attempt_is_all, hold__is_asked_for_again_when_we_were_in_our_own_way, observe__tells_each_leader_once);
+	    hold__a_refusal_of_the_first_attempt_is_all, hold__is_asked_for_again_when_we_were_in_our_own_way, hold__counts_only_where_the_session_is_connected,
+	    observe__tells_each_leader_once);
 	outside = tcase_create("outside");
 	tcase_add_checked_fixture(outside, open_setup, kit_teardown);
 	tcase_add_loop_test(outside, outside__bytes_of_any_kind, 0, 60);
