@@ -8,14 +8,14 @@ ETCD = shutil.which("etcd")
 
 
 def pairs(cell, n, *more):
-    """(processor time of all replicas for a pair in µs, what the load said)."""
+    """Processor time of all replicas for a pair, in µs."""
     load = Load(cell.replicas, "-n", n, *more, "pairs")
     load.line()
     before = sum(cell_cpu(cell).values())
-    told = load.ask("go")
+    load.ask("go")
     spent = sum(cell_cpu(cell).values()) - before
     load.end()
-    return spent / n * 1e6, told
+    return spent / n * 1e6
 
 
 def apart(args, replicas):
@@ -26,7 +26,7 @@ def apart(args, replicas):
         for name, server in (("ours", args.server), ("etcd", ETCD))[::-1 if turn % 2 else 1]:
             if server:
                 with cells.Cell(server, replicas) as cell:
-                    spent[name].append(pairs(cell, n)[0])
+                    spent[name].append(pairs(cell, n))
     figures = {f"{name}_us": sum(v) / len(v) for name, v in spent.items() if v}
     if spent["etcd"]:
         figures["ratio"] = figures["etcd_us"] / figures["ours_us"]
@@ -60,7 +60,7 @@ def many(args):
     with cells.Cell(args.server, 1) as empty, cells.Cell(args.server, 1) as full:
         held = Load(full.replicas, "-n", sessions, "-locks", locks, "-conns", "20", "-ttl", "3600", "-every", "3600", "sessions")
         held.line()
-        spent = [(pairs(empty, n, "-prefix", f"a{i}")[0], pairs(full, n, "-prefix", f"b{i}")[0]) for i in range(turns)]
+        spent = [(pairs(empty, n, "-prefix", f"a{i}"), pairs(full, n, "-prefix", f"b{i}")) for i in range(turns)]
         say(f"Lock + Unlock beside {locks} locks held by {sessions} sessions, processor time a pair", alone_us=sum(a for a, _ in spent) / turns,
             beside_us=sum(b for _, b in spent) / turns, mb=full.replicas[0].rss_mb())
         held.end()
