@@ -6,15 +6,19 @@
 #
 #   scripts/sim --prove [--seeds N] [NAME...]   at most N seeds each (1500), the faults NAME (all)
 
-# Whether each fault can still be put in; takes no time, so CI asks it every day.
+# Whether each fault can still be put in, and is in the table of docs/testing.md; takes no time, so CI asks it every day.
 faults_apply() {
-  local f ok=0 bad=0
+  local f name why ok=0 bad=0
   for f in "$top"/tests/sim/faults/*.patch; do
-    if patch -s -f -F0 -p1 --dry-run -d "$top" <"$f" >/dev/null 2>&1; then
+    name=$(basename "$f" .patch)
+    why=
+    patch -s -f -F0 -p1 --dry-run -d "$top" <"$f" >/dev/null 2>&1 || why="the patch does not apply"
+    grep -q "^| \`$name\` |" "$top/docs/testing.md" || why=${why:-"docs/testing.md does not name it"}
+    if [ -z "$why" ]; then
       ok=$((ok + 1))
     else
       bad=$((bad + 1))
-      echo "FAIL $(basename "$f" .patch): the patch does not apply"
+      echo "FAIL $name: $why"
     fi
   done
   echo "COUNT $ok $bad"
