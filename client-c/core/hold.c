@@ -45,14 +45,19 @@ static void calls_of_hold_free(struct sess *s, struct hold *h)
 	}
 }
 
-static void release(struct hold *h)
+void hold_free(struct hold *h)
 {
-	list_remove(&h->node);
 	buf_free(&h->name);
 	buf_free(&h->key);
 	buf_free(&h->value);
 	buf_free(&h->granted);
 	free(h);
+}
+
+static void release(struct hold *h)
+{
+	list_remove(&h->node);
+	hold_free(h);
 }
 
 /* ---- asking ---- */
@@ -93,7 +98,6 @@ void hold_ask(struct sess *s, const struct sess_ask *a)
 	h->tag = a->tag;
 	h->election = a->kind == SESS_ASK_CAMPAIGN;
 	h->mode = a->mode;
-	h->try_only = a->wait_ms == 0;
 	h->deadline_ms = a->wait_ms < 0 ? SESS_NEVER : s->now + (uint64_t)a->wait_ms;
 	buf_append_slice(&h->name, a->name);
 	buf_append_slice(&h->value, a->bytes);
@@ -195,7 +199,6 @@ static void tell(struct sess *s, struct hold *h)
 	o->bytes = buf_take(&h->granted);
 	o->revision = s->revision;
 	h->state = HOLD_HELD;
-	h->told = true;
 	h->guard_from = h->token + 1;
 	guard = sess_call_new(s, CALL_GUARD, METHOD_WATCH_WATCH, 0, SESS_NEVER);
 	guard->hold = h;

@@ -69,11 +69,10 @@ struct hold {
 	uint64_t unlock_tag;   /* who waits for it to be given up */
 	uint64_t unlock_deadline_ms;
 	enum hold_state state;
-	bool election, told;
+	bool election;
 	enum hf_lock_mode mode;
 	int64_t token, guard_from;
 	uint64_t deadline_ms;  /* of the wait */
-	bool try_only;
 	struct buf name, key, value;
 	struct buf granted;    /* the reply, until it is told */
 	enum hf_reason lost;
@@ -198,6 +197,7 @@ void cache_take(struct sess *s, struct call *c, struct slice bytes);
 void cache_deinit(struct sess *s);
 
 /* hold.c */
+void hold_free(struct hold *h); /* which is in no list */
 void hold_ask(struct sess *s, const struct sess_ask *a);
 void hold_unlock(struct sess *s, const struct sess_ask *a);
 void hold_proclaim(struct sess *s, const struct sess_ask *a);

@@ -342,15 +342,6 @@ struct sess *sess_new(const struct sess_config *config, uint64_t now_ms)
 	return s;
 }
 
-static void hold_free(struct hold *h)
-{
-	buf_free(&h->name);
-	buf_free(&h->key);
-	buf_free(&h->value);
-	buf_free(&h->granted);
-	free(h);
-}
-
 void sess_free(struct sess *s)
 {
 	struct list *it;
