@@ -111,27 +111,29 @@ START_TEST(alarms__without_a_type_are_refused_and_nothing_is_kept)
 }
 END_TEST
 
-/* The others have a quorum without the leader's disk, and answer before the leader itself has the alarm. */
+/* The others have a quorum without the leader's disk, and answer before the leader itself has the alarm. Two keys are put then. */
+static void change_and_put(struct mini_cell *m, size_t at, int action, uint64_t ret_put[2])
+{
+	size_t leader = mini_leader(m);
+
+	mini_stall(m, leader, true);
+	ck_assert_uint_eq(named(m, alarm_call(m, at, action, 5, ALARM_NOSPACE)), 1);
+	ret_put[0] = mini_put(m, at, "a", "v", 0);
+	ret_put[1] = mini_put(m, leader, "b", "v", 0);
+	mini_run(m, 20);
+	mini_stall(m, leader, false);
+}
+
 START_TEST(alarms__count_from_when_somebody_was_told)
 {
 	struct mini_cell *m = cell_with((struct mini_options){ .replicas = 3 });
 	size_t leader = mini_leader(m), at = other(m, leader);
 	uint64_t put[2];
 
-	mini_stall(m, leader, true);
-	ck_assert_uint_eq(named(m, alarm_call(m, at, ACTIVATE, 5, ALARM_NOSPACE)), 1);
-	put[0] = mini_put(m, at, "a", "v", 0);
-	put[1] = mini_put(m, leader, "b", "v", 0);
-	mini_run(m, 20);
-	mini_stall(m, leader, false);
+	change_and_put(m, at, ACTIVATE, put);
 	for (int i = 0; i < 2; i++)
 		FAILS(m, put[i], ERR_NO_SPACE);
-	mini_stall(m, leader, true);
-	ck_assert_uint_eq(named(m, alarm_call(m, at, DEACTIVATE, 5, ALARM_NOSPACE)), 1);
-	put[0] = mini_put(m, at, "a", "v", 0);
-	put[1] = mini_put(m, leader, "b", "v", 0);
-	mini_run(m, 20);
-	mini_stall(m, leader, false);
+	change_and_put(m, at, DEACTIVATE, put);
 	for (int i = 0; i < 2; i++)
 		OK(m, put[i]);
 	ck_assert_uint_eq(mini_leader(m), leader);

@@ -112,6 +112,14 @@ static void end(struct story *s, const char *key)
 	buf_free(&s->first);
 }
 
+/* It was begun so many times, and put in force once. */
+static void end_installed(struct story *s, const char *key, uint64_t begun)
+{
+	end(s, key);
+	ck_assert_uint_eq(s->begun, begun);
+	ck_assert_uint_eq(s->installed, 1);
+}
+
 #define LAST_KEY "k159"
 
 /* How many chunks it takes, and how many steps. */
@@ -221,9 +229,66 @@ START_TEST(install__is_offered_by_two_leaders)
 	chunks = s.written;
 	run_until(&s, &s.written, chunks + 2, 20000);
 	mini_pause(s.m, old, false);
-	end(&s, LAST_KEY);
-	ck_assert_uint_eq(s.begun, 1);
+	end_installed(&s, LAST_KEY, /*begun=*/1);
+}
+END_TEST
+
+/* One more entry comes from the leader. Whether `behind` takes it. */
+static bool takes_entry(struct story *s)
+{
+	struct core *c = mini_core(s->m, s->behind);
+	raft_index last = raft_last_index(core_raft(c));
+	Holdfast__Internal__PeerMessage *pm = holdfast__internal__peer_message__unpack(NULL, s->first.len, s->first.ptr);
+	Holdfast__Internal__RaftEntry entry = HOLDFAST__INTERNAL__RAFT_ENTRY__INIT, *entries = &entry;
+	Holdfast__Internal__RaftMessage append = HOLDFAST__INTERNAL__RAFT_MESSAGE__INIT, *chunk = pm->raft;
+	struct core_event e = { .kind = EVENT_MESSAGE, .now = mini_now(s->m) };
+	struct buf bytes = { .len = 0 };
+
+	append.kind = HOLDFAST__INTERNAL__RAFT_MESSAGE_KIND__RAFT_APPEND;
+	append.term = chunk->term;
+	append.log_index = last;
+	append.log_term = raft_term_at(core_raft(c), last);
+	append.entries = &entries;
+	append.n_entries = 1;
+	entry.index = last + 1;
+	entry.term = append.log_term;
+	entry.kind = RAFT_ENTRY_NOOP;
+	pm->raft = &append;
+	buf_reserve(&bytes, holdfast__internal__peer_message__get_packed_size(pm));
+	bytes.len = holdfast__internal__peer_message__pack(pm, bytes.ptr);
+	pm->raft = chunk;
+	holdfast__internal__peer_message__free_unpacked(pm, NULL);
+	e.message = buf_view(&bytes);
+	core_step(c, &e);
+	buf_free(&bytes);
+	return raft_last_index(core_raft(c)) > last;
+}
+
+/* X3: entries are taken until it is whole. It is put in force once they are durable, and none come between. */
+START_TEST(install__keeps_entries_away_while_it_is_put_in_force)
+{
+	struct story s = begin(3, 0);
+	uint64_t chunks, steps;
+
+	measure(&chunks, &steps);
+	watch(&s);
+	run_until(&s, &s.written, chunks, 5000);
+	mini_cut(s.m, s.behind, s.leader, true); /* who does not hear of entries that he has not sent */
+	mini_stall(s.m, s.behind, true);
+	ck_assert(takes_entry(&s));
+	run_until(&s, &s.loaded, 1, 10);
+	ck_assert(!takes_entry(&s));
+	mini_run(s.m, 100);
+	ck_assert(!takes_entry(&s));
+	ck_assert_uint_eq(s.installed, 0); /* nor begun: mini_cell would see the write */
+	mini_stall(s.m, s.behind, false);
+	mini_run(s.m, 1);
+	ck_assert_uint_eq(s.installed, 0);
+	ck_assert(!takes_entry(&s));
+	mini_run(s.m, 1);
 	ck_assert_uint_eq(s.installed, 1);
+	mini_cut(s.m, s.behind, s.leader, false);
+	end_installed(&s, LAST_KEY, /*begun=*/1);
 }
 END_TEST
 
@@ -248,9 +313,7 @@ START_TEST(install__gives_way_to_a_newer_one)
 	late.message = buf_view(&s.first);
 	late.now = mini_now(s.m);
 	core_step(mini_core(s.m, s.behind), &late);
-	end(&s, "m99");
-	ck_assert_uint_eq(s.begun, 2);
-	ck_assert_uint_eq(s.installed, 1);
+	end_installed(&s, "m99", /*begun=*/2);
 }
 END_TEST
 
@@ -336,9 +399,7 @@ START_TEST(install__two_at_once)
 	for (int i = 0; i < 10000 && !mini_value(s.m, other, "m99"); i++)
 		mini_run(s.m, 1);
 	ck_assert_ptr_nonnull(mini_value(s.m, other, "m99"));
-	end(&s, "m99");
-	ck_assert_uint_eq(s.begun, 1);
-	ck_assert_uint_eq(s.installed, 1);
+	end_installed(&s, "m99", /*begun=*/1);
 }
 END_TEST
 
@@ -380,6 +441,7 @@ int main(void)
 	tcase_add_test(tc, install__goes_back_to_what_is_durable);
 	tcase_add_test(tc, install__goes_on_under_another_leader);
 	tcase_add_test(tc, install__is_offered_by_two_leaders);
+	tcase_add_test(tc, install__keeps_entries_away_while_it_is_put_in_force);
 	tcase_add_test(tc, install__gives_way_to_a_newer_one);
 	tcase_add_test(tc, install__that_was_interrupted_gives_way_to_a_newer_one);
 	tcase_add_test(tc, install__is_finished_without_a_leader);
