@@ -59,6 +59,23 @@ void alarms_proposed(struct core *c)
 	c->alarms.proposed = raft_last_index(c->raft);
 }
 
+static bool may_be_alarm(const struct raft_entry *e)
+{
+	struct command cmd;
+
+	return !e || (e->kind == RAFT_ENTRY_COMMAND && command_parse(raft_entry_data(e), &cmd) && cmd.kind == CMD(ALARM));
+}
+
+/* What another leader took may be in our log, too. */
+void alarms_role_changed(struct core *c)
+{
+	raft_index i = c->role == RAFT_LEADER ? raft_last_index(c->raft) : 0;
+
+	while (i > c->state.applied.index && !may_be_alarm(raft_entry_at(c->raft, i)))
+		i--;
+	c->alarms.proposed = i;
+}
+
 /* B4 */
 bool alarms_may_change(const struct core *c)
 {

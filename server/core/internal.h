@@ -351,7 +351,7 @@ struct snapshots {
 struct alarms {
 	time_ms again_at; /* leader: nothing is proposed before; by core_clock */
 	bool high;        /* the store is near its quota, and that was said */
-	raft_index proposed; /* leader: of the ALARM it proposed last */
+	raft_index proposed; /* leader: up to here its log may hold an ALARM that is not applied */
 };
 
 struct compared {
@@ -691,6 +691,7 @@ void streams_take(struct core *c);
 bool alarms_no_space(const struct core *c);
 bool alarms_may_change(const struct core *c);
 void alarms_proposed(struct core *c);
+void alarms_role_changed(struct core *c);
 bool alarms_cell_is_corrupt(const struct core *c);
 enum err alarms_propose(struct core *c, bool raise, uint32_t type, member_id member);
 void alarms_tick(struct core *c);

@@ -51,7 +51,7 @@ static void role_change(struct core *c)
 	}
 	c->env.header.term = c->term;
 	c->out.role_changed = true;
-	c->alarms.proposed = 0;
+	alarms_role_changed(c);
 	if (c->promoted && !core_leads(c))
 		demote(c);
 	if (c->term != term_before)

@@ -648,6 +648,11 @@ raft_term raft_term_at(const struct raft *r, raft_index index)
 	return log_term(&r->log, index);
 }
 
+const struct raft_entry *raft_entry_at(const struct raft *r, raft_index index)
+{
+	return log_at(&r->log, index);
+}
+
 struct raft_hard_state raft_hard(const struct raft *r)
 {
 	return (struct raft_hard_state){ r->term, r->voted_for, r->log.commit };

@@ -179,6 +179,7 @@ raft_index raft_commit_index(const struct raft *r);
 raft_index raft_last_index(const struct raft *r);
 raft_index raft_stable_index(const struct raft *r); /* durable here, of the log as it is now */
 raft_term raft_term_at(const struct raft *r, raft_index index); /* 0 when not in memory */
+const struct raft_entry *raft_entry_at(const struct raft *r, raft_index index); /* NULL when not in memory */
 struct raft_hard_state raft_hard(const struct raft *r);
 struct entry_id raft_lost(const struct raft *r);    /* not {0,0}: recovering until the log reaches so far again: no vote, no campaign */
 struct raft_peer_status { member_id id; bool learner; raft_index match; time_ms last_heard; bool in_snapshot; };

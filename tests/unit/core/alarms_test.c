@@ -141,6 +141,38 @@ START_TEST(alarms__count_from_when_somebody_was_told)
 }
 END_TEST
 
+/* The next leader has it in its log, and does not know yet that it is committed. */
+START_TEST(alarms__count_under_the_next_leader)
+{
+	struct mini_cell *m = cell_with((struct mini_options){ .replicas = 3 });
+	size_t leader = mini_leader(m), at = other(m, leader), next = 3 - leader - at;
+	uint64_t raised, put[2];
+
+	mini_stall(m, at, true);
+	mini_stall(m, next, true);
+	raised = alarm_call(m, at, ACTIVATE, 5, ALARM_NOSPACE);
+	mini_run(m, 20);
+	mini_cut(m, leader, next, true);
+	mini_stall(m, at, false);
+	mini_stall(m, next, false);
+	ck_assert_uint_eq(named(m, raised), 1);
+	mini_run(m, 10);
+	mini_crash(m, leader);
+	put[0] = mini_put(m, at, "a", "v", 0);
+	put[1] = mini_put(m, next, "b", "v", 0);
+	for (int i = 0; i < 100 && raft_role(core_raft(mini_core(m, next))) != RAFT_LEADER; i++) {
+		mini_pause(m, at, true);
+		mini_run(m, 1000);
+		mini_pause(m, at, false);
+		mini_run(m, 50);
+	}
+	for (int i = 0; i < 2; i++)
+		FAILS(m, put[i], ERR_NO_SPACE);
+	ck_assert_uint_eq(mini_leader(m), next);
+	mini_free(m);
+}
+END_TEST
+
 START_TEST(alarms__have_a_bound)
 {
 	struct mini_cell *m = cell_with((struct mini_options){ .replicas = 1 });
@@ -455,6 +487,7 @@ int main(void)
 		alarms__are_set_seen_and_cleared_by_any_replica,
 		alarms__without_a_type_are_refused_and_nothing_is_kept,
 		alarms__count_from_when_somebody_was_told,
+		alarms__count_under_the_next_leader,
 		alarms__have_a_bound,
 		alarms__survive_a_snapshot_and_a_restart,
 		alarms__of_a_corrupt_cell_leave_sessions_alive_and_refuse_the_rest,
