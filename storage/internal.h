@@ -209,6 +209,7 @@ struct storage_snapshot_writer {
 	enum writer_phase phase;
 	/* while WRITING */
 	struct env env;
+	struct map_use use;         /* of what is read back */
 	MDB_txn *txn;               /* NULL: nothing since the last commit */
 	size_t txn_bytes;
 	struct writer_mark durable; /* committed */
@@ -229,7 +230,9 @@ enum err snap_part_load(struct storage *st, struct errmsg *em); /* at open: what
 /* ---- snap_read.c ---- */
 
 enum err snap_chunks_count(const struct env *ev, MDB_txn *txn, uint64_t *ret, struct errmsg *em);
-/* Reads the chunks before `chunks`. ERR_CORRUPT: one is missing or damaged. */
+/* One, in a read transaction of its own; replaces what is in ret. */
+enum err snap_chunk_read(const struct env *ev, uint64_t number, struct map_use *use, struct buf *ret, struct errmsg *em);
+/* Reads the chunks before `chunks`, in a read transaction. ERR_CORRUPT: one is missing or damaged. */
 enum err snap_chunks_check(const struct env *ev, MDB_txn *txn, uint64_t chunks, uint64_t *ret_bytes, struct errmsg *em);
 
 #define SNAP_META_RECORD "meta"

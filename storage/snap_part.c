@@ -96,15 +96,21 @@ static enum err find(struct storage *st, struct snap_id *ret, struct errmsg *em)
 	return ERR_OK;
 }
 
-static enum err look(const struct env *ev, MDB_txn *txn, struct snap_id id, struct storage_snapshot_part *ret, struct errmsg *em)
+static enum err look(const struct env *ev, struct snap_id id, struct storage_snapshot_part *ret, uint64_t *ret_bytes, struct errmsg *em)
 {
-	uint64_t bytes;
-	enum err e = announced(ev, txn, ret, em);
+	MDB_txn *txn;
+	enum err e = env_begin(ev, false, &txn, em);
+	if (e)
+		return e;
+	e = announced(ev, txn, ret, em);
 	if (!e)
 		e = snap_chunks_count(ev, txn, &ret->have, em);
 	if (!e && (ret->index != id.index || ret->term != id.term || ret->have == 0 || ret->have > ret->chunks))
 		e = env_corrupt(ev, "it is not the part that its name says", em);
-	return e ? e : snap_chunks_check(ev, txn, ret->have, &bytes, em);
+	if (!e)
+		e = snap_chunks_check(ev, txn, ret->have, ret_bytes, em);
+	mdb_txn_abort(txn);
+	return e;
 }
 
 /* Any error: it is of no use. */
@@ -112,16 +118,12 @@ static enum err load(struct storage *st, struct snap_id id, struct storage_snaps
 {
 	char *path = snap_path(st, id, PART_SUFFIX);
 	struct env ev;
-	MDB_txn *txn;
+	uint64_t bytes;
 	enum err e = env_open(&ev, path, ENV_READ, 0, em);
 	free(path);
 	if (e)
 		return e;
-	e = env_begin(&ev, false, &txn, em);
-	if (!e) {
-		e = look(&ev, txn, id, ret, em);
-		mdb_txn_abort(txn);
-	}
+	e = look(&ev, id, ret, &bytes, em);
 	env_close(&ev);
 	return e;
 }
@@ -167,19 +169,16 @@ enum err storage_snapshot_receive(struct storage *st, const struct storage_snaps
 static enum err go_on(struct storage_snapshot_writer *w, const struct storage_snapshot_part *part, struct errmsg *em)
 {
 	struct storage_snapshot_part there;
-	enum err e = writer_begin(w, em);
-	if (!e)
-		e = announced(&w->env, w->txn, &there, em);
-	if (!e && !is_same(&there, part)) {
+	enum err e = look(&w->env, w->id, &there, &w->now.bytes, em);
+	if (e)
+		return e;
+	if (!is_same(&there, part)) {
 		errmsg_set(em, "what is there of a snapshot of index %llu is of another one", (unsigned long long)part->index);
-		e = ERR_NOT_FOUND;
+		return ERR_NOT_FOUND;
 	}
-	if (!e)
-		e = snap_chunks_count(&w->env, w->txn, &w->now.chunks, em);
-	if (!e)
-		e = snap_chunks_check(&w->env, w->txn, w->now.chunks, &w->now.bytes, em);
+	w->now.chunks = there.have;
 	w->durable = w->now;
-	return e;
+	return ERR_OK;
 }
 
 enum err storage_snapshot_resume(struct storage *st, const struct storage_snapshot_part *part, struct storage_snapshot_writer **ret,

@@ -41,6 +41,23 @@ static enum err chunk_view(const struct env *ev, MDB_txn *txn, uint64_t number, 
 	return ERR_OK;
 }
 
+enum err snap_chunk_read(const struct env *ev, uint64_t number, struct map_use *use, struct buf *ret, struct errmsg *em)
+{
+	MDB_txn *txn;
+	struct slice chunk;
+	enum err e = env_begin(ev, false, &txn, em);
+	if (e)
+		return e;
+	e = chunk_view(ev, txn, number, use, &chunk, em);
+	if (!e) {
+		buf_clear(ret);
+		buf_append_slice(ret, chunk);
+	}
+	mdb_txn_abort(txn);
+	map_use_drop(use, RESIDENT_BYTES);
+	return e;
+}
+
 enum err snap_chunks_count(const struct env *ev, MDB_txn *txn, uint64_t *ret, struct errmsg *em)
 {
 	MDB_stat stat;
@@ -185,19 +202,7 @@ enum err storage_snapshot_read(struct storage_snapshot_reader *r, uint64_t numbe
 		errmsg_set(em, "the snapshot has no chunk %llu", (unsigned long long)number);
 		return ERR_NOT_FOUND;
 	}
-	MDB_txn *txn;
-	struct slice chunk;
-	enum err e = env_begin(&r->env, false, &txn, em);
-	if (e)
-		return e;
-	e = chunk_view(&r->env, txn, number, &r->use, &chunk, em);
-	if (!e) {
-		buf_clear(ret_chunk);
-		buf_append_slice(ret_chunk, chunk);
-	}
-	mdb_txn_abort(txn);
-	map_use_drop(&r->use, RESIDENT_BYTES);
-	return e;
+	return snap_chunk_read(&r->env, number, &r->use, ret_chunk, em);
 }
 
 static enum err verify_chunks(struct storage_snapshot_reader *r, MDB_txn *txn, struct errmsg *em)

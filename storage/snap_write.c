@@ -171,30 +171,17 @@ static enum err append_chunk(struct storage_snapshot_writer *w, struct slice chu
 	return e;
 }
 
-/* A view until the next write. */
-static enum err get_chunk(struct storage_snapshot_writer *w, uint64_t number, struct slice *ret, struct errmsg *em)
+static enum err compare_chunk(struct storage_snapshot_writer *w, uint64_t number, struct slice chunk, struct errmsg *em)
 {
 	MDB_val key = key_of(&number), value;
+	struct slice had;
 	enum err e = writer_begin(w, em); /* its own transaction sees what it has not committed */
 	if (e)
 		return e;
 	int rc = mdb_get(w->txn, w->env.table, &key, &value);
 	if (rc)
 		return env_err(&w->env, rc, "read the snapshot back", em);
-	if (chunk_decode(number, value, ret))
-		return ERR_OK;
-	errmsg_set(em, "chunk %llu of the snapshot of index %llu does not match its checksum", (unsigned long long)number,
-		   (unsigned long long)w->id.index);
-	return ERR_CORRUPT;
-}
-
-static enum err compare_chunk(struct storage_snapshot_writer *w, uint64_t number, struct slice chunk, struct errmsg *em)
-{
-	struct slice had;
-	enum err e = get_chunk(w, number, &had, em);
-	if (e)
-		return e;
-	if (slice_eq(had, chunk))
+	if (chunk_decode(number, value, &had) && slice_eq(had, chunk))
 		return ERR_OK;
 	errmsg_set(em, "chunk %llu of the snapshot of index %llu came again with other bytes: start it anew",
 		   (unsigned long long)number, (unsigned long long)w->id.index);
@@ -230,14 +217,8 @@ enum err storage_snapshot_sync(struct storage_snapshot_writer *w, struct errmsg 
 
 enum err storage_snapshot_read_back(struct storage_snapshot_writer *w, uint64_t number, struct buf *ret_chunk, struct errmsg *em)
 {
-	struct slice chunk;
-	ASSERT(number < w->now.chunks);
-	enum err e = get_chunk(w, number, &chunk, em);
-	if (e)
-		return e;
-	buf_clear(ret_chunk);
-	buf_append_slice(ret_chunk, chunk);
-	return ERR_OK;
+	ASSERT(number < w->durable.chunks);
+	return snap_chunk_read(&w->env, number, &w->use, ret_chunk, em);
 }
 
 /* ---- finish ---- */

@@ -202,7 +202,7 @@ enum err storage_snapshot_write(struct storage_snapshot_writer *w, uint64_t numb
 uint64_t storage_snapshot_next(const struct storage_snapshot_writer *w); /* the number of the first chunk not written */
 uint64_t storage_snapshot_bytes(const struct storage_snapshot_writer *w); /* of those before it */
 enum err storage_snapshot_sync(struct storage_snapshot_writer *w, struct errmsg *em); /* makes all of them durable */
-/* One of them, as it is on the disk. Replaces what is in ret_chunk, and reuses its room. */
+/* One of those that are durable, as it is on the disk. Replaces what is in ret_chunk, and reuses its room. */
 enum err storage_snapshot_read_back(struct storage_snapshot_writer *w, uint64_t number, struct buf *ret_chunk, struct errmsg *em);
 
 /* Syncs, reads all of it back, puts it in the old one's place. For a snapshot of our own state: its index is in the log.

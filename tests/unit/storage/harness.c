@@ -287,3 +287,12 @@ size_t flip_in_file(const char *path, struct slice needle)
 	close(fd);
 	return found;
 }
+
+void flip_payload(const char *dir, uint64_t index, size_t len)
+{
+	struct buf payload = payload_of(index, 1, len);
+	char *file = path_under(dir, "data.mdb");
+	ck_assert_uint_gt(flip_in_file(file, buf_view(&payload)), 0);
+	buf_free(&payload);
+	free(file);
+}

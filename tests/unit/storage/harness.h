@@ -59,6 +59,8 @@ void copy_tree(const char *from, const char *to); /* files, and directories of f
 
 /* Flips one bit of every place where `needle` stands in the file; how many there were. */
 size_t flip_in_file(const char *path, struct slice needle);
+/* Of the entry or chunk of term 1 that stands in the environment `dir`. */
+void flip_payload(const char *dir, uint64_t index, size_t len);
 
 TCase *case_open(void);
 TCase *case_log(void);

@@ -39,16 +39,6 @@ static struct storage *open_mend(const char *dir)
 	return open_with(&opts);
 }
 
-static void flip(const char *dir, uint64_t index, size_t len)
-{
-	struct buf payload = payload_of(index, 1, len);
-	char *file = path_under(dir, "data.mdb");
-
-	ck_assert_uint_gt(flip_in_file(file, buf_view(&payload)), 0);
-	buf_free(&payload);
-	free(file);
-}
-
 static void prepare(const struct scene *s, const char *dir)
 {
 	struct storage *st = open_mend(dir);
@@ -61,9 +51,9 @@ static void prepare(const struct scene *s, const char *dir)
 	storage_close(st);
 	for (size_t i = 0; i < 2; i++)
 		if (s->entries[i])
-			flip(log, s->entries[i], LEN);
+			flip_payload(log, s->entries[i], LEN);
 	if (s->snapshot_too)
-		flip(snap, SNAPSHOT + 7, CHUNK_LEN);
+		flip_payload(snap, SNAPSHOT + 7, CHUNK_LEN);
 	free(snap);
 	free(log);
 }
