@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "core/snapshot/snapshot.h"
 #include "core/wire.h"
 #include "holdfast/internal.pb-c.h"
 #include "support/mini_cell.h"
@@ -19,6 +20,7 @@ struct story {
 	uint64_t steps, die_at;          /* of the installations at `behind`: before and after each job of it */
 	uint64_t written, loaded, installed, begun, read; /* jobs that were done; begun: chunk 0; read: by anybody for anybody */
 	raft_index last;                 /* the snapshot of the last one of them */
+	const struct core_event *instead; /* of what `behind` reads back, the first time; NULL: that */
 	bool stop;                       /* at the next chunk that was written `behind` is cut off */
 	struct buf first;                /* the first message that brought a chunk 0 */
 };
@@ -30,6 +32,14 @@ static bool on_job(void *ctx, size_t i, const struct snapshot_job *job, bool don
 	s->read += done && job->kind == SNAPSHOT_READ;
 	if (i != s->behind || job->kind == SNAPSHOT_SAVE || job->kind == SNAPSHOT_READ || job->kind == SNAPSHOT_ABORT)
 		return false;
+	if (!done && job->kind == SNAPSHOT_LOAD && s->instead) {
+		struct core_event e = *s->instead;
+
+		s->instead = NULL;
+		e.now = mini_now(s->m);
+		e.loaded.job = job->job;
+		core_step(mini_core(s->m, i), &e);
+	}
 	if (done) {
 		s->written += job->kind == SNAPSHOT_WRITE;
 		s->begun += job->kind == SNAPSHOT_WRITE && job->chunk == 0;
@@ -292,6 +302,27 @@ START_TEST(install__keeps_entries_away_while_it_is_put_in_force)
 }
 END_TEST
 
+/* X2: it cannot be read back, or something else is. It comes again, all of it. */
+START_TEST(install__that_is_not_what_was_announced_is_refused)
+{
+	for (int k = 0; k < 2; k++) {
+		struct story s = begin(3, 0);
+		struct state st;
+		struct core_event e = { .kind = EVENT_SNAPSHOT_LOADED, .loaded = { .err = k == 0 ? ERR_CORRUPT : ERR_OK, .state = &st } };
+		uint64_t chunks, steps;
+
+		measure(&chunks, &steps);
+		state_init(&st);
+		watch(&s);
+		run_until(&s, &s.written, chunks, 5000);
+		st.applied = (struct entry_id){ s.last, raft_term_at(core_raft(mini_core(s.m, s.leader)), s.last) };
+		s.instead = &e;
+		end_installed(&s, LAST_KEY, /*begun=*/2);
+		state_deinit(&st);
+	}
+}
+END_TEST
+
 /* X6: the newer one throws away what there is of the older one, whose last messages do not bring it back. */
 START_TEST(install__gives_way_to_a_newer_one)
 {
@@ -442,6 +473,7 @@ int main(void)
 	tcase_add_test(tc, install__goes_on_under_another_leader);
 	tcase_add_test(tc, install__is_offered_by_two_leaders);
 	tcase_add_test(tc, install__keeps_entries_away_while_it_is_put_in_force);
+	tcase_add_test(tc, install__that_is_not_what_was_announced_is_refused);
 	tcase_add_test(tc, install__gives_way_to_a_newer_one);
 	tcase_add_test(tc, install__that_was_interrupted_gives_way_to_a_newer_one);
 	tcase_add_test(tc, install__is_finished_without_a_leader);
