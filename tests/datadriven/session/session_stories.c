@@ -3,7 +3,7 @@
  * A story is blocks of commands, a line `----`, what came of them, and an empty line. Lines that begin with # are for the reader. Replicas are
  * called as of the last `elect`: leader, first, second. Sessions are called as they were opened.
  *
- *   cell N | elect | run MS | crash WHO | restart WHO | cut WHO | join WHO
+ *   cell N | elect | run MS | crash WHO | restart WHO | cut WHO | join WHO | stall WHO (its disk) | flow WHO
  *   open WHO NAME TTL [PREFIX...] | resume WHO NAME [wrong] | close NAME | drop NAME (its stream)
  *   alive NAME | ack NAME [NUMBER]       a keep-alive; all that it was told to forget, or all up to that number
  *   get NAME PATH [cache] [watch=N] | list NAME PATH [cache] [watch=N] | unwatch NAME N
@@ -612,6 +612,10 @@ static bool cell_command(struct story *s, char **w)
 		mini_isolate(s->m, replica(s, w[1]), true);
 	} else if (strcmp(w[0], "join") == 0) {
 		mini_isolate(s->m, replica(s, w[1]), false);
+	} else if (strcmp(w[0], "stall") == 0) {
+		mini_stall(s->m, replica(s, w[1]), true);
+	} else if (strcmp(w[0], "flow") == 0) {
+		mini_stall(s->m, replica(s, w[1]), false);
 	} else {
 		return false;
 	}
