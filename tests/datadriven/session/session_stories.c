@@ -10,7 +10,8 @@
  *   read WHO PATH | ls WHO PATH          without a session
  *   write LABEL WHO set PATH VALUE [version=N] | create PATH VALUE [sequence] [of=NAME] | delete PATH [version=N]
  *               | put KEY VALUE | del KEY [END] | txn KEY VALUE (in a nested transaction's other branch) | lock NAME LEASE
- *               | claim NAME of=NAME (Lock) | lead NAME VALUE of=NAME (Campaign): with the session's stream, or not at all
+ *               | claim NAME of=NAME (Lock) | lead NAME VALUE of=NAME (Campaign): with the session's stream, or not at all;
+ *                                        each may have [id=N] behind of=NAME: its request ID
  *                                        asked; told whenever it is answered
  *   grant WHO LEASE TTL | revoke WHO NAME
  *   as NAME | as nobody                  who asks and opens from now on
@@ -500,6 +501,8 @@ static uint64_t ask_with_stream(struct story *s, size_t at, char **w, size_t n)
 
 	lock.name = campaign.name = bin(w[1]);
 	lock.lease = campaign.lease = session(s, option(w, n, "of="))->id;
+	if (option(w, n, "id="))
+		mini_once(s->m, lock.lease, (uint64_t)number(option(w, n, "id=")), 1);
 	lock.with_stream = campaign.with_stream = true;
 	campaign.value = bin(w[2]);
 	if (strcmp(w[0], "claim") == 0)
