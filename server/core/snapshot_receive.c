@@ -30,7 +30,7 @@ static void forget(struct core *c)
 {
 	struct install *in = &c->snapshots.install;
 
-	if (in->phase >= INSTALL_READY && in->state.applied.index != 0)
+	if (in->state.applied.index != 0)
 		snapshot_close_take(c, &in->state);
 	memset(in, 0, sizeof *in);
 }
