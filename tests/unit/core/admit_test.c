@@ -7,19 +7,9 @@
 #include "base/mem.h"
 #include "core/store/store.h"
 #include "etcd/rpc.pb-c.h"
-#include "support/mini_cell.h"
-
-#define OK(m, tag) ck_assert_msg(answer_of(m, tag)->err == ERR_OK, "%s", err_name(answer_of(m, tag)->err))
+#include "support/mini_answer.h"
 
 enum { WINDOW = 1000 }; /* three or four small commands */
-
-static const struct mini_answer *answer_of(struct mini_cell *m, uint64_t tag)
-{
-	const struct mini_answer *a = mini_wait(m, tag, 15000);
-
-	ck_assert_msg(a != NULL, "no answer for call %llu", (unsigned long long)tag);
-	return a;
-}
 
 static struct mini_cell *cell_of(size_t replicas, uint32_t disk_ms)
 {

@@ -7,20 +7,9 @@
 #include "core/alarm/alarm.h"
 #include "core/store/store.h"
 #include "etcd/rpc.pb-c.h"
-#include "support/mini_cell.h"
-
-#define OK(m, tag) ck_assert_msg(answer_of(m, tag)->err == ERR_OK, "%s", err_name(answer_of(m, tag)->err))
-#define FAILS(m, tag, e) ck_assert_str_eq(err_name(answer_of(m, tag)->err), err_name(e))
+#include "support/mini_answer.h"
 
 enum { GET = 0, ACTIVATE = 1, DEACTIVATE = 2 };
-
-static const struct mini_answer *answer_of(struct mini_cell *m, uint64_t tag)
-{
-	const struct mini_answer *a = mini_wait(m, tag, 15000);
-
-	ck_assert_msg(a != NULL, "no answer for call %llu", (unsigned long long)tag);
-	return a;
-}
 
 static struct mini_cell *cell_with(struct mini_options o)
 {

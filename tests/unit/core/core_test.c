@@ -8,18 +8,7 @@
 #include "etcd/rpc.pb-c.h"
 #include "etcd/v3election.pb-c.h"
 #include "core/store/store.h"
-#include "support/mini_cell.h"
-
-#define OK(m, tag) ck_assert_msg(answer_err(m, tag) == ERR_OK, "%s", err_name(answer_err(m, tag)))
-#define FAILS(m, tag, e) ck_assert_str_eq(err_name(answer_err(m, tag)), err_name(e))
-
-static enum err answer_err(struct mini_cell *m, uint64_t tag)
-{
-	const struct mini_answer *a = mini_wait(m, tag, 10000);
-
-	ck_assert_msg(a != NULL, "no answer for call %llu", (unsigned long long)tag);
-	return a->err;
-}
+#include "support/mini_answer.h"
 
 static struct mini_cell *cell_of(size_t replicas)
 {
@@ -348,7 +337,7 @@ START_TEST(core__a_channel_survives_loss_doubling_and_delay)
 		int applied = 0;
 
 		for (int i = 0; i < 200; i++)
-			applied += answer_err(m, tags[i]) == ERR_OK;
+			applied += answer_of(m, tags[i])->err == ERR_OK;
 		ck_assert_int_gt(applied, 150);
 		ck_assert_int_ge(core_state(mini_core(m, f))->revision, 1 + applied);
 		ck_assert_int_le(core_state(mini_core(m, f))->revision, 1 + 200);
