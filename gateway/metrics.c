@@ -123,6 +123,7 @@ static void write_node(struct buf *out, struct node *n)
 	metric_gauge(out, "holdfast_raft_term", "The term that this replica is in.", s.term);
 	metric_gauge(out, "holdfast_raft_commit_index", "Highest log position known to be on a quorum.", s.commit);
 	metric_gauge(out, "holdfast_raft_applied_index", "Highest log position fed to the state machine.", s.applied);
+	metric_gauge(out, "holdfast_raft_first_index", "First position that this replica's log keeps: what is before it is in a snapshot alone.", s.first);
 	metric_gauge(out, "holdfast_raft_last_index", "Last position of this replica's log.", s.last);
 	metric_gauge(out, "holdfast_raft_stable_index", "Last position of the log that is on this replica's disk.", s.stable);
 	metric_gauge(out, "holdfast_revision", "The store's revision.", (uint64_t)s.revision);

@@ -485,6 +485,7 @@ void core_status(const struct core *c, struct core_status *ret)
 	ret->commit = raft_commit_index(c->raft);
 	ret->applied = c->state.applied.index;
 	ret->last = raft_last_index(c->raft);
+	ret->first = raft_first_index(c->raft);
 	ret->stable = raft_stable_index(c->raft);
 	ret->revision = c->state.revision;
 	ret->leases = lessor_count(c->lessor);

@@ -248,7 +248,7 @@ struct core_status {
 	enum raft_role role;
 	raft_term term;
 	member_id leader;
-	raft_index commit, applied, last, stable;
+	raft_index commit, applied, first, last, stable; /* first: what its log keeps begins here */
 	revision revision;
 	uint64_t leases, keys, waiters, pending, watchers;
 	uint64_t open_sessions;   /* of the cell */

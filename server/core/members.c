@@ -157,7 +157,8 @@ static enum err weigh_readiness(struct core *c, const struct member_record *m, s
 	behind = raft_last_index(c->raft) - its.match;
 	if (m->data_dir_id != 0 && heard_lately(c, m->id) && !its.in_snapshot && its.match > 0 && behind <= CATCH_UP_MAX)
 		return ERR_OK;
-	pbw_bytes(details, 1, slice_of_str(m->data_dir_id == 0 ? "it has never been started" : !heard_lately(c, m->id) ? "it is not heard" :
+	/* A new one says which data directory is its own once it has a state, and so knows that it is a member. */
+	pbw_bytes(details, 1, slice_of_str(m->data_dir_id == 0 && !ever ? "it has never been started" : !heard_lately(c, m->id) ? "it is not heard" :
 					   its.in_snapshot ? "it is being sent a snapshot" : "it has not caught up"));
 	pbw_u64(details, 2, behind);
 	pbw_i64(details, 3, ever ? (int64_t)(core_clock(c) - p->heard_at) : -1);

@@ -638,6 +638,11 @@ raft_index raft_last_index(const struct raft *r)
 	return r->log.last.index;
 }
 
+raft_index raft_first_index(const struct raft *r)
+{
+	return r->log.first;
+}
+
 raft_index raft_stable_index(const struct raft *r)
 {
 	return r->log.stable;

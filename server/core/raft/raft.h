@@ -177,6 +177,7 @@ raft_term raft_current_term(const struct raft *r);
 member_id raft_leader(const struct raft *r);        /* 0: unknown */
 raft_index raft_commit_index(const struct raft *r);
 raft_index raft_last_index(const struct raft *r);
+raft_index raft_first_index(const struct raft *r);  /* the first that its log keeps; what followers need from before it comes as a snapshot */
 raft_index raft_stable_index(const struct raft *r); /* durable here, of the log as it is now */
 raft_term raft_term_at(const struct raft *r, raft_index index); /* 0 when not in memory */
 const struct raft_entry *raft_entry_at(const struct raft *r, raft_index index); /* NULL when not in memory */
