@@ -532,7 +532,7 @@ void user_arrives(struct world *w, const struct ev *e)
 	if (item.event.kind == EVENT_REQUEST) {
 		item.request = (struct core_request){ .tag = m->op, .method = m->method, .client = slice_of_str("u"), .session = m->session,
 						      .request_id = m->request_id, .first_unanswered = m->first_unanswered,
-						      .now_unix_ms = (int64_t)(1700000000000 + w->now / 1000) };
+						      .now_unix_ms = replica_unix_ms(r) };
 	} else if (item.event.kind == EVENT_CANCEL) {
 		item.event.tag = m->op;
 	} else {

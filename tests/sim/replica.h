@@ -253,6 +253,7 @@ void replica_poke(struct replica *r);            /* something came in: soon */
 void replica_run(struct replica *r);             /* one batch */
 void replica_deinit(struct replica *r);
 time_ms replica_now_ms(const struct replica *r);
+int64_t replica_unix_ms(const struct replica *r);
 void replica_put(struct replica *r, inbox_items *to, struct inbox_item item);
 void inbox_item_free(struct inbox_item *item);
 void replica_load(struct replica *r); /* start.c: makes r->core from its disk */

@@ -6,7 +6,7 @@
  *   (V1) an event happens at one instant; events of one instant happen in the order in which they were scheduled.
  *   (V2) a replica sees what a node would show it, in the order of server/node/node.c: completions, peers, calls, ticks.
  *   (V3) what leaves a replica has been checked against its disk, and what it applies against all others, before anybody sees it.
- *   (V4) clock rates of any two parties differ by at most 1 %.
+ *   (V4) clock rates of any two parties differ by at most 1 %; what wall clocks say is arbitrary.
  *   (V5) a check that fails ends the run at that instant, with the seed.
  *
  * Who plays what: net.c links; disk.c, snap.c disks; replica.c, start.c the node around a core; faults.c what goes wrong; client*.c the users;

@@ -53,6 +53,7 @@ struct core_config world_core_config(struct replica *r)
 		.heartbeat_ms = 100,
 		.snapshot_count = cf->snapshot_count,
 		.snapshot_keep = cf->snapshot_keep,
+		.boot_unix_ms = (uint64_t)replica_unix_ms(r),
 		.max_txn_ops = 128,
 		.max_request_bytes = 1536 * 1024,
 		.request_timeout_ms = cf->request_timeout_ms,
