@@ -9,7 +9,8 @@
  *   (K4) OpenSSL never waits for room: what it has to say by itself (alerts, updates of keys) joins `rest`, up to a bound, beyond which the connection ends.
  *   (K5) what is sent while corked is taken at once, up to a record, and goes out as one with the last uncork: a record costs more than its bytes. Should there
  *        be no room then, gRPC has nothing to wait for, and the drain's thread sees `rest` out.
- *   (K6) everything is under mu: gRPC reads and writes at the same time. */
+ *   (K6) everything is under mu: gRPC reads and writes at the same time.
+ *   (K7) records leave in the order in which OpenSSL made them: none goes by what is in `rest`. */
 #include "tls_socket.h"
 
 #include <errno.h>
@@ -52,7 +53,7 @@ struct socket {
 	size_t rest_at;
 	size_t ahead;
 	unsigned int corks;
-	struct buf corked; /* plain; nothing is in `rest` then */
+	struct buf corked; /* plain; nothing is in `rest` when it is taken, though there may be when it goes out */
 	bool dry;         /* nothing more is in the socket, as far as this read knows */
 	bool at_end;      /* the client has sent all */
 	uint8_t *record;  /* during a write: where OpenSSL's bytes go; NULL: to `rest` */
@@ -255,8 +256,8 @@ static size_t write_record(struct socket *s, const uint8_t *bytes, size_t len)
 		s->error = EPIPE; /* there is always room: it is shut down, or in the midst of a message of the handshake's that came in pieces */
 	s->record = NULL;
 	ERR_clear_error();
-	n = s->error ? -1 : send_some(s, record, s->record_len);
-	if (n < 0)
+	n = !s->error && rest_send(s) ? send_some(s, record, s->record_len) : 0; /* (K7) */
+	if (s->error)
 		return 0;
 	rest_add(s, record + n, s->record_len - (size_t)n);
 	return wrote;

@@ -2,6 +2,7 @@
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <pthread.h>
@@ -11,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -289,10 +291,14 @@ static size_t client_reads(struct kit_client *c, size_t len)
 	return got;
 }
 
+static void make(int fd, int what, int size)
+{
+	ck_assert_int_eq(setsockopt(fd, SOL_SOCKET, what, &size, sizeof(size)), 0);
+}
+
 static void make_small(int fd, int what)
 {
-	int small = 32 * 1024;
-	ck_assert_int_eq(setsockopt(fd, SOL_SOCKET, what, &small, sizeof(small)), 0);
+	make(fd, what, 32 * 1024);
 }
 
 /* Two threads of the server's on one connection: gRPC reads while it writes. The client writes all, then reads all, so the server's writer stands still for long,
@@ -416,6 +422,56 @@ START_TEST(cork__closed_while_there_is_no_room)
 }
 END_TEST
 
+static int unsent(int fd)
+{
+	int n;
+	ck_assert_int_eq(ioctl(fd, SIOCOUTQ, &n), 0);
+	return n;
+}
+
+static void new_keys(struct kit_client *c)
+{
+	ck_assert_int_eq(SSL_key_update(c->ssl, SSL_KEY_UPDATE_REQUESTED), 1);
+	ck_assert_int_eq(SSL_do_handshake(c->ssl), 1);
+	kit_client_write(c, "after");
+}
+
+/* The answer to new keys finds no room, and then there is some: what was corked before does not go by it. */
+START_TEST(cork__goes_out_behind_what_waits)
+{
+	static char bytes[200 * 1024];
+	struct desk d;
+	struct kit_client c;
+	struct edges e;
+	struct wire *cork;
+	char got[16] = "";
+	connect_to(&d, &c);
+	e = edges_of(d.fd);
+	make_small(c.fd, SO_RCVBUF);
+	make(d.fd, SO_SNDBUF, 1 << 20);
+	fill(bytes, sizeof(bytes), 0);
+	ck_assert_int_eq(write_some(d.fd, bytes, sizeof(bytes)), sizeof(bytes));
+	cork = wire_cork(d.fd);
+	ck_assert_int_eq(write_some(d.fd, "corked", 6), 6);
+	make(d.fd, SO_SNDBUF, 1);
+	for (int had = 0, has = 1, i = 0; had != has; i++) { /* the kernel's last buffer may take some, whatever its bound */
+		ck_assert_int_lt(i, 20000);
+		had = unsent(d.fd);
+		new_keys(&c);
+		read_exactly(d.fd, e, got, 5);
+		has = unsent(d.fd);
+	}
+	ck_assert_str_eq(got, "after");
+	make(d.fd, SO_SNDBUF, 1 << 20);
+	wire_uncork(cork);
+	ck_assert_uint_eq(client_reads(&c, sizeof(bytes)), sizeof(bytes));
+	ck_assert_int_eq(kit_client_read(&c, got, sizeof(got)), 6);
+	ck_assert_str_eq(got, "corked");
+	close(e.epoll_fd);
+	part(&d, &c);
+}
+END_TEST
+
 /* ---- ends ---- */
 
 START_TEST(socket__a_client_that_has_sent_all_may_still_read)
@@ -514,9 +570,7 @@ START_TEST(socket__new_keys_while_there_is_no_room)
 	e = edges_of(d.fd);
 	sum = stuff(d.fd);
 	for (int i = 0; i < 3; i++) {
-		ck_assert_int_eq(SSL_key_update(c.ssl, SSL_KEY_UPDATE_REQUESTED), 1);
-		ck_assert_int_eq(SSL_do_handshake(c.ssl), 1);
-		kit_client_write(&c, "after");
+		new_keys(&c);
 		read_exactly(d.fd, e, got, 5);
 		ck_assert_str_eq(got, "after");
 	}
@@ -621,6 +675,7 @@ int main(void)
 	tcase_add_test(c, cork__many_writes_are_one_record);
 	tcase_add_test(c, cork__what_found_no_room_goes_out_by_itself);
 	tcase_add_loop_test(c, cork__closed_while_there_is_no_room, 0, 3);
+	tcase_add_test(c, cork__goes_out_behind_what_waits);
 	tcase_add_loop_test(c, socket__a_client_that_has_sent_all_may_still_read, 0, 2);
 	tcase_add_test(c, socket__an_end_that_came_with_bytes_is_read);
 	tcase_add_test(c, socket__a_reset_is_an_error);
