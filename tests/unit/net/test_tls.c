@@ -484,14 +484,8 @@ END_TEST
 
 #define LEN(a) ((int)(sizeof(a) / sizeof((a)[0])))
 
-int main(void)
+static void add_tests(TCase *c)
 {
-	Suite *s = suite_create("tls");
-	TCase *c = tcase_create("tls");
-	SRunner *r;
-	int failed;
-	tcase_set_timeout(c, 60);
-	tcase_add_checked_fixture(c, desk_setup, desk_teardown);
 	tcase_add_test(c, tls__a_client_is_who_its_certificate_says);
 	tcase_add_test(c, tls__nobody_is_asked_without_a_ca);
 	tcase_add_loop_test(c, tls__bad_certificates_are_refused, 0, LEN(bad));
@@ -510,10 +504,9 @@ int main(void)
 	tcase_add_test(c, tls__who_shakes_hands_and_says_nothing_is_closed);
 	tcase_add_test(c, tls__too_many_undecided_close_the_oldest);
 	tcase_add_test(c, metrics__have_a_line_for_each_listener);
-	suite_add_tcase(s, c);
-	r = srunner_create(s);
-	srunner_run_all(r, CK_ENV);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+int main(void)
+{
+	return desk_run("tls", add_tests);
 }

@@ -178,22 +178,15 @@ END_TEST
 
 #define LEN(a) ((int)(sizeof(a) / sizeof((a)[0])))
 
-int main(void)
+static void add_tests(TCase *c)
 {
-	Suite *s = suite_create("tls_dial");
-	TCase *c = tcase_create("tls_dial");
-	SRunner *r;
-	int failed;
-	tcase_set_timeout(c, 60);
-	tcase_add_checked_fixture(c, desk_setup, desk_teardown);
 	tcase_add_test(c, self__is_kept_and_made_anew_before_it_expires);
 	tcase_add_test(c, self__is_renewed_while_it_serves);
 	tcase_add_loop_test(c, dial__believes_only_what_is_in_order, 0, LEN(links));
 	tcase_add_test(c, dial__gives_up);
-	suite_add_tcase(s, c);
-	r = srunner_create(s);
-	srunner_run_all(r, CK_ENV);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+int main(void)
+{
+	return desk_run("tls_dial", add_tests);
 }

@@ -5,7 +5,6 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -298,14 +297,8 @@ START_TEST(pump__stop_ends_what_is_open)
 }
 END_TEST
 
-int main(void)
+static void add_tests(TCase *c)
 {
-	Suite *s = suite_create("tls_pump");
-	TCase *c = tcase_create("tls_pump");
-	SRunner *r;
-	int failed;
-	tcase_set_timeout(c, 60);
-	tcase_add_checked_fixture(c, desk_setup, desk_teardown);
 	tcase_add_test(c, pump__much_goes_both_ways_unharmed);
 	tcase_add_test(c, pump__records_that_come_together_are_all_passed_on);
 	tcase_add_test(c, pump__a_reader_who_does_not_read_holds_the_writer);
@@ -315,10 +308,9 @@ int main(void)
 	tcase_add_test(c, pump__who_does_not_hang_up_is_not_waited_for);
 	tcase_add_test(c, pump__who_takes_nothing_of_what_is_left_is_let_go_and_who_is_slow_is_not);
 	tcase_add_test(c, pump__stop_ends_what_is_open);
-	suite_add_tcase(s, c);
-	r = srunner_create(s);
-	srunner_run_all(r, CK_ENV);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+int main(void)
+{
+	return desk_run("tls_pump", add_tests);
 }

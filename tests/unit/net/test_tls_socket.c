@@ -9,7 +9,6 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
@@ -659,14 +658,8 @@ START_TEST(acceptor__half_a_record_decides_nothing)
 }
 END_TEST
 
-int main(void)
+static void add_tests(TCase *c)
 {
-	Suite *s = suite_create("tls_socket");
-	TCase *c = tcase_create("tls_socket");
-	SRunner *r;
-	int failed;
-	tcase_set_timeout(c, 60);
-	tcase_add_checked_fixture(c, desk_setup, desk_teardown);
 	tcase_add_test(c, wire__grpc_comes_by);
 	tcase_add_test(c, wire__other_descriptors_are_left_alone);
 	tcase_add_loop_test(c, socket__says_when_nothing_is_left_and_an_edge_comes_then, 0, 2);
@@ -683,10 +676,9 @@ int main(void)
 	tcase_add_test(c, socket__new_keys_while_there_is_no_room);
 	tcase_add_loop_test(c, acceptor__knows_who_may_have_the_socket, 0, sizeof(kinds) / sizeof(kinds[0]));
 	tcase_add_loop_test(c, acceptor__half_a_record_decides_nothing, 0, 2);
-	suite_add_tcase(s, c);
-	r = srunner_create(s);
-	srunner_run_all(r, CK_ENV);
-	failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+int main(void)
+{
+	return desk_run("tls_socket", add_tests);
 }

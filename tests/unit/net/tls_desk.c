@@ -52,7 +52,7 @@ struct kit_ca ca;
 struct tls_config config;
 
 /* A CA, a server's certificate and that of a client "alice", and a config that wants one. */
-void desk_setup(void)
+static void desk_setup(void)
 {
 	signal(SIGPIPE, SIG_IGN);
 	ca = kit_ca_new("ca");
@@ -65,7 +65,7 @@ void desk_setup(void)
 	config.ca_file = strdup(kit_path("ca.pem"));
 }
 
-void desk_teardown(void)
+static void desk_teardown(void)
 {
 	free((void *)(uintptr_t)config.cert_file);
 	free((void *)(uintptr_t)config.key_file);
@@ -163,4 +163,21 @@ void expect(int fd, const char *text)
 	char got[256] = "";
 	ck_assert_int_eq(read_all(fd, got, strlen(text) + 1), (int)strlen(text));
 	ck_assert_str_eq(got, text);
+}
+
+int desk_run(const char *name, void (*add_tests)(TCase *c))
+{
+	Suite *s = suite_create(name);
+	TCase *c = tcase_create(name);
+	SRunner *r;
+	int failed;
+	tcase_set_timeout(c, 60);
+	tcase_add_checked_fixture(c, desk_setup, desk_teardown);
+	add_tests(c);
+	suite_add_tcase(s, c);
+	r = srunner_create(s);
+	srunner_run_all(r, CK_ENV);
+	failed = srunner_ntests_failed(r);
+	srunner_free(r);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }

@@ -2,6 +2,7 @@
 #ifndef HOLDFAST_TESTS_TLS_DESK_H
 #define HOLDFAST_TESTS_TLS_DESK_H
 
+#include <check.h>
 #include <pthread.h>
 
 #include "net/acceptor.h"
@@ -23,8 +24,7 @@ extern struct tls_config config;  /* of the server: server.pem, asks for certifi
 extern const struct kit_client_spec alice;
 extern const struct acceptor_limits usual;
 
-void desk_setup(void); /* fixtures */
-void desk_teardown(void);
+int desk_run(const char *name, void (*add_tests)(TCase *c)); /* all of a program's tests, each with files of its own; what main returns */
 
 struct tls_context *context_of(const struct tls_config *c);
 void desk_open(struct desk *d, struct acceptor_limits limits, bool http1, bool http2); /* which kinds it serves */
