@@ -43,12 +43,12 @@ enum { METRIC_CALL_BUCKETS = 11 }; /* as Prometheus has them by default */
 
 void metric_add(enum metric m, uint64_t n);
 void metric_took(enum metric_time t, uint64_t us);
-/* A call of a service: begun, ended; and its messages. */
 /* Of whoever says which version of the API he has: METRIC_CLIENT_UNKNOWN does not. */
 enum { METRIC_CLIENT_UNKNOWN, METRIC_CLIENT_OTHER /* for what is odd, or too much */, METRIC_CLIENTS_MAX = 16 };
 unsigned metric_client(struct slice version);
 const char *metric_client_version(unsigned client); /* NULL: there is none */
 void metric_client_call(unsigned client, bool stream);
+/* A call of a service: begun, ended; and its messages. */
 void metric_call_started(enum method_id m);
 void metric_call_handled(enum method_id m, enum status_code status);
 void metric_call_received(enum method_id m, uint64_t messages, uint64_t bytes);

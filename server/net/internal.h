@@ -49,9 +49,8 @@ enum { ROUND_TRIP_BUCKETS = 16 };
 /* What went to and came from a peer, since the start. */
 struct link_figures {
 	uint64_t sent_bytes, received_bytes;
-	uint64_t sends_failed;    /* streams to it that broke; what outboxes drop comes on top */
-	uint64_t receives_failed; /* streams from it that broke, and bytes that are no frame */
 	uint64_t broke;           /* streams to it that were open and are not any more */
+	uint64_t receives_failed; /* streams from it that broke, and bytes that are no frame */
 	uint64_t answers, answers_us, answers_in[ROUND_TRIP_BUCKETS]; /* each bucket by itself: up to 100 us, 200, 400 ... 3.3 s */
 };
 

@@ -195,7 +195,6 @@ static void link_down(struct link *l, const struct dial *d, uint64_t now)
 	bool steady = d->open && now - d->opened_ms >= STEADY_MS;
 	pthread_mutex_lock(&l->peers->mu);
 	l->open = l->ready = false;
-	l->figures.sends_failed += d->open;
 	l->figures.broke += d->open;
 	outbox_trim(&l->outbox, OUTBOX_CLOSED_BYTES);
 	pthread_mutex_unlock(&l->peers->mu);

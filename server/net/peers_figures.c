@@ -9,6 +9,7 @@ struct row {
 	member_id id;
 	bool open;
 	struct link_figures figures;
+	uint64_t sends_failed; /* streams to it that broke, and what its outbox dropped */
 };
 
 static size_t copy_rows(struct peers *p, struct row ret[PEERS_MAX])
@@ -17,8 +18,7 @@ static size_t copy_rows(struct peers *p, struct row ret[PEERS_MAX])
 	pthread_mutex_lock(&p->mu);
 	LIST_FOR_EACH(n, &p->links) {
 		const struct link *l = CONTAINER_OF(n, struct link, node);
-		ret[len] = (struct row){ l->id, l->open, l->figures };
-		ret[len++].figures.sends_failed += l->outbox.dropped;
+		ret[len++] = (struct row){ l->id, l->open, l->figures, l->figures.broke + l->outbox.dropped };
 	}
 	pthread_mutex_unlock(&p->mu);
 	return len;
@@ -31,10 +31,10 @@ static void per_peer(struct buf *out, const struct row *rows, size_t len, const 
 	buf_printf(out, "# HELP %s %s\n# TYPE %s counter\n", name, help, name);
 	for (size_t i = 0; i < len; i++)
 		buf_printf(out, "%s{%s=\"%" PRIx64 "\"} %" PRIu64 "\n", name, label, rows[i].id,
-			   *(const uint64_t *)(const void *)((const char *)&rows[i].figures + offset));
+			   *(const uint64_t *)(const void *)((const char *)&rows[i] + offset));
 }
 
-#define PER_PEER(what, label, field, help) per_peer(out, rows, len, "etcd_network_peer_" what "_total", label, offsetof(struct link_figures, field), help)
+#define PER_PEER(what, label, field, help) per_peer(out, rows, len, "etcd_network_peer_" what "_total", label, offsetof(struct row, field), help)
 
 static void write_round_trips(const struct row *rows, size_t len, struct buf *out)
 {
@@ -56,10 +56,10 @@ void peers_write_metrics(struct peers *p, struct buf *out)
 {
 	struct row rows[PEERS_MAX];
 	size_t len = copy_rows(p, rows);
-	PER_PEER("sent_bytes", "To", sent_bytes, "Bytes of messages to a peer.");
-	PER_PEER("received_bytes", "From", received_bytes, "Bytes of messages of a peer.");
+	PER_PEER("sent_bytes", "To", figures.sent_bytes, "Bytes of messages to a peer.");
+	PER_PEER("received_bytes", "From", figures.received_bytes, "Bytes of messages of a peer.");
 	PER_PEER("sent_failures", "To", sends_failed, "Streams to a peer that broke, and messages to it that were dropped.");
-	PER_PEER("received_failures", "From", receives_failed, "Streams of a peer that broke, or had no sound frames in them.");
+	PER_PEER("received_failures", "From", figures.receives_failed, "Streams of a peer that broke, or had no sound frames in them.");
 	if (len == 0)
 		return;
 	write_round_trips(rows, len, out);

@@ -5,10 +5,10 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "rpc/rpc.h"
 #include "wire.h"
 
 #define PATIENCE_MS 2000
@@ -41,16 +41,11 @@ static void on_close(void *ctx, int fd)
 	atomic_store(&((struct probe *)ctx)->closed, true);
 }
 
-static gpr_timespec in_ms(int ms)
-{
-	return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_millis(ms, GPR_TIMESPAN));
-}
-
 /* gRPC works while somebody waits for its events. True: the tag has come. */
 static bool work_until(grpc_completion_queue *cq, const atomic_bool *what, const void *tag)
 {
 	for (int ms = 0; ms < PATIENCE_MS && !(what && atomic_load(what)); ms++) {
-		grpc_event ev = grpc_completion_queue_next(cq, in_ms(1), NULL);
+		grpc_event ev = grpc_completion_queue_next(cq, rpc_in_ms(1), NULL);
 		if (ev.type == GRPC_OP_COMPLETE && ev.tag == tag)
 			return true;
 	}

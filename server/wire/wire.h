@@ -18,7 +18,7 @@ struct wire_ops {
 	ssize_t (*send)(void *ctx, int fd, const struct msghdr *msg); /* as sendmsg with MSG_NOSIGNAL */
 	void (*shutdown)(void *ctx, int fd);                          /* just before the socket is shut down for writing */
 	void (*close)(void *ctx, int fd);                             /* just before it is closed */
-	/* What is sent between them may go out at the end of it. Any thread, several at a time; cork not after close, uncork even then. NULL: neither. */
+	/* What is sent between them may go out at the end of it. Any thread, several at a time; either may come just after close. NULL: neither. */
 	void (*cork)(void *ctx);
 	void (*uncork)(void *ctx);
 	void (*free)(void *ctx);                                      /* last of all. NULL: nothing to free */
