@@ -435,10 +435,31 @@ static void new_keys(struct kit_client *c)
 	kit_client_write(c, "after");
 }
 
+/* There is no room any more, not even for the answer to new keys. What the client has been sent and not read: `len` bytes. */
+static void fill_up(struct desk *d, struct kit_client *c, struct edges e, size_t len, struct wire **ret_cork)
+{
+	static char bytes[256 * 1024];
+	char got[5];
+	make_small(c->fd, SO_RCVBUF);
+	make(d->fd, SO_SNDBUF, 1 << 20);
+	fill(bytes, len, 0);
+	ck_assert_int_eq(write_some(d->fd, bytes, len), (ssize_t)len);
+	*ret_cork = wire_cork(d->fd);
+	ck_assert_int_eq(write_some(d->fd, "corked", 6), 6);
+	make(d->fd, SO_SNDBUF, 1);
+	for (int had = 0, has = 1, i = 0; had != has; i++) { /* the kernel's last buffer takes some, whatever its bound */
+		ck_assert_int_lt(i, 20000);
+		had = unsent(d->fd);
+		new_keys(c);
+		read_exactly(d->fd, e, got, 5);
+		has = unsent(d->fd);
+	}
+}
+
 /* The answer to new keys finds no room, and then there is some: what was corked before does not go by it. */
 START_TEST(cork__goes_out_behind_what_waits)
 {
-	static char bytes[200 * 1024];
+	enum { LEN = 200 * 1024 };
 	struct desk d;
 	struct kit_client c;
 	struct edges e;
@@ -446,27 +467,57 @@ START_TEST(cork__goes_out_behind_what_waits)
 	char got[16] = "";
 	connect_to(&d, &c);
 	e = edges_of(d.fd);
-	make_small(c.fd, SO_RCVBUF);
-	make(d.fd, SO_SNDBUF, 1 << 20);
-	fill(bytes, sizeof(bytes), 0);
-	ck_assert_int_eq(write_some(d.fd, bytes, sizeof(bytes)), sizeof(bytes));
-	cork = wire_cork(d.fd);
-	ck_assert_int_eq(write_some(d.fd, "corked", 6), 6);
-	make(d.fd, SO_SNDBUF, 1);
-	for (int had = 0, has = 1, i = 0; had != has; i++) { /* the kernel's last buffer may take some, whatever its bound */
-		ck_assert_int_lt(i, 20000);
-		had = unsent(d.fd);
-		new_keys(&c);
-		read_exactly(d.fd, e, got, 5);
-		has = unsent(d.fd);
-	}
-	ck_assert_str_eq(got, "after");
+	fill_up(&d, &c, e, LEN, &cork);
 	make(d.fd, SO_SNDBUF, 1 << 20);
 	wire_uncork(cork);
-	ck_assert_uint_eq(client_reads(&c, sizeof(bytes)), sizeof(bytes));
+	ck_assert_uint_eq(client_reads(&c, LEN), LEN);
 	ck_assert_int_eq(kit_client_read(&c, got, sizeof(got)), 6);
 	ck_assert_str_eq(got, "corked");
 	close(e.epoll_fd);
+	part(&d, &c);
+}
+END_TEST
+
+START_TEST(cork__holds_a_record_and_no_more)
+{
+	static char bytes[10000];
+	struct desk d;
+	struct kit_client c;
+	struct wire *cork;
+	connect_to(&d, &c);
+	cork = wire_cork(d.fd);
+	for (size_t sent = 0; sent < 2 * sizeof(bytes); sent += sizeof(bytes)) {
+		fill(bytes, sizeof(bytes), sent);
+		ck_assert_int_eq(write_some(d.fd, bytes, sizeof(bytes)), sizeof(bytes));
+	}
+	ck_assert_uint_eq(client_reads(&c, 2 * sizeof(bytes)), 2 * sizeof(bytes));
+	wire_uncork(cork);
+	part(&d, &c);
+}
+END_TEST
+
+/* By then the descriptor is somebody else's. */
+START_TEST(cork__touches_nothing_after_the_end)
+{
+	struct desk d;
+	struct kit_client c;
+	struct wire *cork;
+	int fds[2], old;
+	connect_to(&d, &c);
+	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
+	cork = wire_cork(d.fd);
+	shutdown(d.fd, SHUT_RDWR);
+	write_some(d.fd, "late", 4);
+	old = d.fd;
+	close(d.fd);
+	d.fd = -1;
+	ck_assert_int_eq(dup2(fds[0], old), old);
+	wire_uncork(cork);
+	ck_assert_int_eq(send(old, "a", 1, MSG_NOSIGNAL), 1);
+	expect(fds[1], "a");
+	close(old);
+	close(fds[0]);
+	close(fds[1]);
 	part(&d, &c);
 }
 END_TEST
@@ -583,6 +634,75 @@ START_TEST(socket__new_keys_while_there_is_no_room)
 }
 END_TEST
 
+/* Who asks for new keys again and again, and takes no answer. */
+START_TEST(socket__answers_that_nobody_takes_have_a_bound)
+{
+	struct desk d;
+	struct kit_client c;
+	struct edges e;
+	struct wire *cork;
+	char got[16];
+	ssize_t n = 5;
+	int left;
+	connect_to(&d, &c);
+	e = edges_of(d.fd);
+	fill_up(&d, &c, e, 200 * 1024, &cork);
+	for (int i = 0; n == 5; i++) {
+		ck_assert_int_lt(i, 10000);
+		new_keys(&c);
+		do
+			n = read_some(d.fd, got, 5, &left);
+		while (n < 0 && errno == EAGAIN);
+	}
+	ck_assert_int_eq(n, -1);
+	ck_assert_int_eq(write_some(d.fd, "a", 1), -1);
+	ck_assert_int_ne(errno, EAGAIN);
+	wire_uncork(cork);
+	close(e.epoll_fd);
+	part(&d, &c);
+}
+END_TEST
+
+/* gRPC comes again with the same bytes (K3). Should it not, nothing is sent that the client would take for them. */
+START_TEST(socket__what_comes_again_has_to_be_the_same)
+{
+	static char bytes[9000];
+	struct desk d;
+	struct kit_client c;
+	size_t sum = 0;
+	connect_to(&d, &c);
+	make_small(d.fd, SO_SNDBUF);
+	for (fill(bytes, sizeof(bytes), 0); write_some(d.fd, bytes, sizeof(bytes)) > 0; fill(bytes, sizeof(bytes), sum))
+		sum += sizeof(bytes);
+	ck_assert_int_eq(errno, EAGAIN);
+	ck_assert_uint_eq(client_reads(&c, sum), sum);
+	ck_assert(TEST_WAIT(5000, write_some(d.fd, "other", 5) == -1 && errno == EPIPE)); /* once there is room for what is half sent */
+	part(&d, &c);
+}
+END_TEST
+
+/* What is not about the connection's bytes, or not about ours, is libc's affair. */
+START_TEST(socket__errors_and_half_an_end_are_the_kernels)
+{
+	struct msghdr msg = { .msg_iov = NULL };
+	struct desk d;
+	struct kit_client c;
+	char got[16] = "";
+	int left;
+	connect_to(&d, &c);
+	kit_client_write(&c, "question");
+	ck_assert(TEST_WAIT(5000, ({ char b; recv(d.fd, &b, 1, MSG_PEEK | MSG_DONTWAIT) == 1; })));
+	ck_assert_int_eq(recvmsg(d.fd, &msg, MSG_ERRQUEUE), -1);
+	ck_assert_int_eq(errno, EAGAIN);
+	ck_assert_int_eq(read_some(d.fd, got, sizeof(got), &left), 8);
+	ck_assert_str_eq(got, "question");
+	ck_assert_int_eq(shutdown(d.fd, SHUT_RD), 0);
+	ck_assert_int_eq(write_some(d.fd, "answer", 6), 6);
+	ck_assert_int_eq(kit_client_read(&c, got, sizeof(got)), 6);
+	part(&d, &c);
+}
+END_TEST
+
 /* ---- who gets such a socket ---- */
 
 /* What says in its handshake that it is for gRPC, but then speaks in an unlikely way, is read by the acceptor as ever. */
@@ -669,11 +789,16 @@ static void add_tests(TCase *c)
 	tcase_add_test(c, cork__what_found_no_room_goes_out_by_itself);
 	tcase_add_loop_test(c, cork__closed_while_there_is_no_room, 0, 3);
 	tcase_add_test(c, cork__goes_out_behind_what_waits);
+	tcase_add_test(c, cork__holds_a_record_and_no_more);
+	tcase_add_test(c, cork__touches_nothing_after_the_end);
 	tcase_add_loop_test(c, socket__a_client_that_has_sent_all_may_still_read, 0, 2);
 	tcase_add_test(c, socket__an_end_that_came_with_bytes_is_read);
 	tcase_add_test(c, socket__a_reset_is_an_error);
 	tcase_add_test(c, socket__bytes_that_are_no_tls_are_an_error);
 	tcase_add_test(c, socket__new_keys_while_there_is_no_room);
+	tcase_add_test(c, socket__answers_that_nobody_takes_have_a_bound);
+	tcase_add_test(c, socket__what_comes_again_has_to_be_the_same);
+	tcase_add_test(c, socket__errors_and_half_an_end_are_the_kernels);
 	tcase_add_loop_test(c, acceptor__knows_who_may_have_the_socket, 0, sizeof(kinds) / sizeof(kinds[0]));
 	tcase_add_loop_test(c, acceptor__half_a_record_decides_nothing, 0, 2);
 }
