@@ -14,6 +14,7 @@
 #include "tls_pump.h"
 
 #include <errno.h>
+#include <linux/sockios.h>
 #include <openssl/err.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -23,6 +24,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -64,7 +66,8 @@ struct conn {
 	bool starved; /* OpenSSL has nothing left of what it read, and there is nothing to read */
 	bool read_wants_write, write_wants_read;
 	bool flushing;  /* the front end has closed, and what it left is not out yet */
-	bool moved;     /* some of it went out since linger_until was set */
+	bool moved;     /* some of it went to the kernel since linger_until was set */
+	int untaken;    /* bytes that the kernel held for the client then */
 	bool lingering; /* all of it has, and the client has yet to hang up */
 	bool dead;
 	bool watches_room; /* of the pair */
@@ -298,14 +301,27 @@ static bool pull(struct conn *c)
 	return true;
 }
 
+static int untaken(const struct conn *c)
+{
+	int n = 0;
+	(void)ioctl(c->net.fd, SIOCOUTQ, &n);
+	return n;
+}
+
+static void flush_on(struct conn *c, uint64_t now)
+{
+	c->moved = false;
+	c->untaken = untaken(c);
+	c->linger_until = now + c->thread->pump->flush_ms;
+	list_push_back(&c->thread->flushing, &c->linger_link);
+}
+
 static void begin_flush(struct conn *c)
 {
 	if (c->flushing || c->lingering)
 		return;
 	c->flushing = true;
-	c->moved = false;
-	c->linger_until = now_ms() + c->thread->pump->flush_ms;
-	list_push_back(&c->thread->flushing, &c->linger_link);
+	flush_on(c, now_ms());
 }
 
 static void begin_linger(struct conn *c)
@@ -467,19 +483,17 @@ static struct conn *first_of(const struct list *l)
 	return list_empty(l) ? NULL : CONTAINER_OF(l->next, struct conn, linger_link);
 }
 
-/* Who moved gets as long again. */
+/* Who took something gets as long again. The kernel asks for more only when much of what it holds has been taken: its figure counts, too. */
 static void end_stuck(struct pump_thread *t, uint64_t now)
 {
 	struct conn *c;
 	while ((c = first_of(&t->flushing)) && c->linger_until <= now) {
-		if (!c->moved) {
+		if (!c->moved && c->untaken == untaken(c)) {
 			conn_die(c);
 			continue;
 		}
 		list_remove(&c->linger_link);
-		c->moved = false;
-		c->linger_until = now + t->pump->flush_ms;
-		list_push_back(&t->flushing, &c->linger_link);
+		flush_on(c, now);
 	}
 }
 

@@ -229,6 +229,15 @@ START_TEST(pump__who_does_not_hang_up_is_not_waited_for)
 }
 END_TEST
 
+static void read_some(struct kit_client *c, char *bytes, size_t len)
+{
+	for (size_t at = 0; at < len;) {
+		int n = SSL_read(c->ssl, bytes + at, (int)(len - at));
+		ck_assert_int_gt(n, 0);
+		at += (size_t)n;
+	}
+}
+
 /* The front end writes until nothing is taken any more, and closes. Returns how much it was. */
 static size_t fill_and_close(struct desk *d)
 {
@@ -254,22 +263,22 @@ START_TEST(pump__who_takes_nothing_of_what_is_left_is_let_go_and_who_is_slow_is_
 	struct desk d;
 	struct kit_client stuck, slow;
 	static char bytes[256 * 1024];
+	int small = 64 * 1024;
 	size_t left, got = 0;
 	desk_open(&d, (struct acceptor_limits){ .max_undecided = 100, .tls_flush_ms = 1000 }, true, true);
 	ck_assert(kit_client_open(&slow, d.port, &alice));
 	kit_client_write(&slow, "G");
 	ck_assert(TEST_WAIT(5000, count(&d, &d.http1) == 1));
 	expect(d.fd, "G");
+	ck_assert_int_eq(setsockopt(slow.fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof(small)), 0);
 	left = fill_and_close(&d);
-	while (got < left) {
-		size_t want = left - got < sizeof(bytes) ? left - got : sizeof(bytes);
-		for (size_t at = 0; at < want;) {
-			int n = SSL_read(slow.ssl, bytes + at, (int)(want - at));
-			ck_assert_int_gt(n, 0);
-			at += (size_t)n;
-		}
-		got += want;
-		test_sleep_ms(60);
+	for (uint64_t until = test_now_ms() + 3000; test_now_ms() < until; got += 4096) { /* so slow that the kernel asks for no more of it */
+		read_some(&slow, bytes, 4096);
+		test_sleep_ms(30);
+	}
+	for (size_t want; got < left; got += want) {
+		want = left - got < sizeof(bytes) ? left - got : sizeof(bytes);
+		read_some(&slow, bytes, want);
 	}
 	kit_client_close(&slow);
 	ck_assert(TEST_WAIT(10000, acceptor_tls_connections(d.acceptor) == 0));
