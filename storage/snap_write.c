@@ -5,7 +5,7 @@
  * Until NAMED a crash leaves a directory that the next open removes, and the old snapshot. From NAMED on the new one
  * counts, whatever happens to the log's part: storage_open() does that again.
  *
- * Chunks are committed some megabytes at a time with full syncs, rather than in one great flush at the end, which the
+ * Chunks are committed half a megabyte at a time with full syncs, rather than in one great flush at the end, which the
  * log's own flushes would have to wait behind. The write transaction stays open from one call to the next: there are no
  * readers it could disturb, and without LMDB's lock it belongs to no thread. */
 #include "internal.h"
@@ -16,7 +16,6 @@
 
 #include "base/mem.h"
 
-#define COMMIT_BYTES ((size_t)2 << 20)
 #define COMMIT_CHUNKS 2000u
 #define CHUNK_MAX (UINT64_C(1) << 30)
 
@@ -166,7 +165,7 @@ static enum err append_chunk(struct storage_snapshot_writer *w, struct slice chu
 	w->now.chunks++;
 	w->now.bytes += chunk.len;
 	w->txn_bytes += chunk.len;
-	if (w->txn_bytes >= COMMIT_BYTES || w->now.chunks - w->durable.chunks >= COMMIT_CHUNKS)
+	if (w->txn_bytes >= STORAGE_SNAPSHOT_PIECE_BYTES || w->now.chunks - w->durable.chunks >= COMMIT_CHUNKS)
 		e = writer_commit(w, em);
 	return e;
 }

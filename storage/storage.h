@@ -194,6 +194,8 @@ void storage_snapshot_suspend(struct storage_snapshot_writer *w);
 /* Drops whatever was received and suspended. */
 enum err storage_snapshot_drop_part(struct storage *st, struct errmsg *em);
 
+/* So many bytes are made durable at a time. */
+#define STORAGE_SNAPSHOT_PIECE_BYTES ((size_t)512 << 10)
 /* Chunks come in order, from 0. One that was written before may come again with the same bytes. Not durable by itself.
  * After an error (ERR_DISK_FULL) some chunks before this one may be gone too: go on at storage_snapshot_next().
  *  ERR_NOT_FOUND  a chunk is missing before this one

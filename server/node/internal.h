@@ -84,6 +84,7 @@ struct snap {
 		uint64_t used_ms;
 	} readers[SNAP_READERS];
 	struct storage_snapshot_writer *writer; /* of what is received, or NULL */
+	struct save *save;                      /* the snapshot of our own that is being written, or NULL */
 };
 
 /* See task.c. The functions are the core's thread's, but for work. */
@@ -153,6 +154,13 @@ void disk_start(struct disk *d, struct node *n);
 void disk_stop(struct disk *d); /* finishes what is queued */
 void disk_queue(struct disk *d, struct disk_item *item);
 void disk_item_free(struct disk_item *item);
+
+/* save.c; all on the snapshot thread */
+void save_begin(struct snap *s, const struct snapshot_job *job);
+uint64_t save_now_us(void);                    /* the clock of what is due */
+uint64_t save_due_us(const struct snap *s);    /* when the next piece is; UINT64_MAX: none is left */
+void save_step(struct snap *s);                /* writes it; the core is told when it was the last one */
+void save_drop(struct snap *s);                /* gives up without a word */
 
 void snap_start(struct snap *s, struct node *n);
 void snap_stop(struct snap *s);

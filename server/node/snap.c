@@ -1,7 +1,8 @@
-/* snap.c: the snapshot thread. Writes views of the state, reads chunks for followers, writes chunks that a leader sends and makes a state of them
+/* snap.c: the snapshot thread. Writes views of the state (save.c), reads chunks for followers, writes chunks that a leader sends and makes a state of them
  * when all are there. The installation itself goes to the disk thread, since it replaces the log. */
 #include "internal.h"
 
+#include <errno.h>
 #include <string.h>
 
 #include "core/snapshot/snapshot.h"
@@ -35,52 +36,6 @@ void snap_queue_task(struct snap *s, struct task *t)
 	list_push_back(&s->queue, &item->link);
 	pthread_cond_signal(&s->wake);
 	pthread_mutex_unlock(&s->mu);
-}
-
-static enum err write_view(struct snap *s, const struct snapshot_job *job, struct errmsg *em)
-{
-	struct storage *st = s->node->config.storage;
-	struct storage_snapshot_meta meta = { .index = job->view->applied.index, .term = job->view->applied.term,
-					      .state_hash = state_hash(job->view) };
-	struct storage_snapshot_writer *w;
-	struct snapshot_encoder *enc;
-	struct buf chunk = { .ptr = NULL };
-	enum err e = storage_snapshot_create(st, meta.index, meta.term, &w, em);
-	if (e)
-		return e;
-	enc = snapshot_encoder_new(job->view, s->node->config.core.cell_id);
-	while (!e && snapshot_encoder_next(enc, &chunk)) {
-		e = storage_snapshot_write(w, meta.chunks++, buf_view(&chunk), em);
-		meta.bytes += chunk.len;
-		buf_clear(&chunk);
-	}
-	snapshot_encoder_free(enc);
-	buf_free(&chunk);
-	if (!e)
-		e = storage_snapshot_finish(w, &meta, em);
-	if (e)
-		storage_snapshot_abort(w);
-	return e;
-}
-
-static void save(struct snap *s, const struct snapshot_job *job)
-{
-	struct inbox_item *out = mem_zalloc(sizeof(*out));
-	struct errmsg em = { .text = "" };
-	raft_index index = job->view->applied.index;
-	uint64_t from = node_now_ms();
-	enum err e = write_view(s, job, &em);
-	if (!e)
-		metric_took(METRIC_TIME_SNAPSHOT_SAVE, (node_now_ms() - from) * 1000);
-	if (e)
-		log_warn("cannot write a snapshot, the log is kept", LOG_U64("index", index), LOG_ERR("error", e),
-			 LOG_STR("cause", em.text));
-	else
-		log_info("snapshot written", LOG_U64("index", index), LOG_U64("took_ms", node_now_ms() - from));
-	out->event.kind = EVENT_SNAPSHOT_SAVED;
-	out->event.saved.index = index;
-	out->event.saved.err = e;
-	inbox_put_done(s->node, out);
 }
 
 static bool is_of(const struct storage_snapshot_reader *r, struct entry_id id)
@@ -279,7 +234,7 @@ static void run(struct snap *s, struct snapshot_job *job)
 {
 	switch (job->kind) {
 	case SNAPSHOT_SAVE:
-		save(s, job);
+		save_begin(s, job);
 		close_unused(s);
 		break;
 	case SNAPSHOT_READ:
@@ -297,25 +252,47 @@ static void run(struct snap *s, struct snapshot_job *job)
 	buf_free(&job->bytes);
 }
 
+/* Waits until there is something to do: the next item (NULL when stopped), or with *ret_save a piece of the snapshot that is due. After a piece it is an item's
+ * turn, if there is one, and after an item that of a piece. */
+static struct snap_item *next_item(struct snap *s, bool *ret_save)
+{
+	uint64_t due = save_due_us(s);
+	struct timespec until = { .tv_sec = (time_t)(due / 1000000), .tv_nsec = (long)(due % 1000000) * 1000 };
+	struct list *it = NULL;
+	pthread_mutex_lock(&s->mu);
+	*ret_save = due <= save_now_us() && (!*ret_save || list_empty(&s->queue));
+	while (!*ret_save && list_empty(&s->queue) && !s->stop) {
+		if (due == UINT64_MAX)
+			pthread_cond_wait(&s->wake, &s->mu);
+		else
+			*ret_save = pthread_cond_timedwait(&s->wake, &s->mu, &until) == ETIMEDOUT;
+	}
+	*ret_save = *ret_save && !s->stop;
+	if (!*ret_save)
+		it = list_pop_front(&s->queue);
+	pthread_mutex_unlock(&s->mu);
+	return it ? CONTAINER_OF(it, struct snap_item, link) : NULL;
+}
+
 static void *snap_main(void *arg)
 {
 	struct snap *s = arg;
+	bool save = false;
 	for (;;) {
-		struct list *it;
-		pthread_mutex_lock(&s->mu);
-		while (list_empty(&s->queue) && !s->stop)
-			pthread_cond_wait(&s->wake, &s->mu);
-		it = list_pop_front(&s->queue);
-		pthread_mutex_unlock(&s->mu);
-		if (!it)
+		struct snap_item *item = next_item(s, &save);
+		if (save) {
+			save_step(s);
+			continue;
+		}
+		if (!item)
 			break;
-		struct snap_item *item = CONTAINER_OF(it, struct snap_item, link);
 		if (item->task)
 			task_work(item->task);
 		else
 			run(s, &item->job);
 		free(item);
 	}
+	save_drop(s);
 	storage_snapshot_suspend(s->writer);
 	s->writer = NULL;
 	for (size_t i = 0; i < SNAP_READERS; i++)
@@ -325,10 +302,14 @@ static void *snap_main(void *arg)
 
 void snap_start(struct snap *s, struct node *n)
 {
+	pthread_condattr_t attr;
 	s->node = n;
 	s->stop = false;
 	pthread_mutex_init(&s->mu, NULL);
-	pthread_cond_init(&s->wake, NULL);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&s->wake, &attr);
+	pthread_condattr_destroy(&attr);
 	list_init(&s->queue);
 	ASSERT(pthread_create(&s->thread, NULL, snap_main, s) == 0);
 }

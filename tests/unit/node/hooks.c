@@ -2,8 +2,11 @@
 #include "hooks.h"
 
 #include "base/mem.h"
+#include "node/internal.h"
 
 void (*hooks_on_step)(struct core *c, const struct core_event *event);
+void (*hooks_on_snapshot_write)(uint64_t chunk);
+void (*hooks_on_task)(void);
 
 static pthread_mutex_t table_mu = PTHREAD_MUTEX_INITIALIZER;
 static struct hooks *table[HOOKS_MAX];
@@ -20,6 +23,8 @@ enum err __real_storage_snapshot_resume(struct storage *st, const struct storage
 					struct errmsg *em);
 enum err __real_storage_read(struct storage *st, uint64_t from, uint64_t to, size_t max_bytes, struct storage_read_result *ret, struct errmsg *em);
 void __real_core_step(struct core *c, const struct core_event *event);
+enum err __real_storage_snapshot_write(struct storage_snapshot_writer *w, uint64_t number, struct slice chunk, struct errmsg *em);
+void __real_snap_queue_task(struct snap *s, struct task *t);
 
 enum err __wrap_storage_commit(struct storage *st, const struct storage_batch *batch, struct errmsg *em);
 enum err __wrap_storage_snapshot_install_finish(struct storage_snapshot_writer *w, const struct storage_snapshot_meta *meta, bool keep_log,
@@ -33,6 +38,8 @@ enum err __wrap_storage_snapshot_resume(struct storage *st, const struct storage
 					struct errmsg *em);
 enum err __wrap_storage_read(struct storage *st, uint64_t from, uint64_t to, size_t max_bytes, struct storage_read_result *ret, struct errmsg *em);
 void __wrap_core_step(struct core *c, const struct core_event *event);
+enum err __wrap_storage_snapshot_write(struct storage_snapshot_writer *w, uint64_t number, struct slice chunk, struct errmsg *em);
+void __wrap_snap_queue_task(struct snap *s, struct task *t);
 
 void hooks_init(struct hooks *h)
 {
@@ -302,4 +309,18 @@ void __wrap_core_step(struct core *c, const struct core_event *event)
 	if (hooks_on_step)
 		hooks_on_step(c, event);
 	__real_core_step(c, event);
+}
+
+enum err __wrap_storage_snapshot_write(struct storage_snapshot_writer *w, uint64_t number, struct slice chunk, struct errmsg *em)
+{
+	if (hooks_on_snapshot_write)
+		hooks_on_snapshot_write(number);
+	return __real_storage_snapshot_write(w, number, chunk, em);
+}
+
+void __wrap_snap_queue_task(struct snap *s, struct task *t)
+{
+	__real_snap_queue_task(s, t);
+	if (hooks_on_task)
+		hooks_on_task();
 }

@@ -47,5 +47,8 @@ struct hooks hooks_look(struct hooks *h); /* a copy, to read the figures of */
 
 /* On the thread of the core, before each step. Set before nodes start. */
 extern void (*hooks_on_step)(struct core *c, const struct core_event *event);
+/* On the snapshot thread, before each chunk of any replica's snapshot is written; on the core's, when the snapshot thread has been given a task. */
+extern void (*hooks_on_snapshot_write)(uint64_t chunk);
+extern void (*hooks_on_task)(void);
 
 #endif

@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "client.h"
+#include "core/snapshot/snapshot.h"
 #include "main.h"
 #include "support/scale.h"
 
@@ -93,6 +94,83 @@ START_TEST(snapshot__saving_one_holds_nothing_up)
 }
 END_TEST
 
+/* Chunks that begin the first piece, and one after the second. */
+enum { FIRST_CHUNK = 0, LATER_CHUNK = 2 * STORAGE_SNAPSHOT_PIECE_BYTES / SNAPSHOT_CHUNK_BYTES };
+static sem_t at_first, at_later, task_queued, may_go_on;
+
+static void hold_pieces(uint64_t chunk)
+{
+	if (chunk == FIRST_CHUNK) {
+		sem_post(&at_first);
+		sem_wait(&task_queued);
+	} else if (chunk == LATER_CHUNK) {
+		sem_post(&at_later);
+		sem_wait(&may_go_on);
+	}
+}
+
+static void note_task(void)
+{
+	sem_post(&task_queued);
+}
+
+/* W2: what is asked for while the first piece is written has its turn before the third. */
+START_TEST(snapshot__others_have_their_turn_between_its_pieces)
+{
+	Etcdserverpb__HashKVRequest q = ETCDSERVERPB__HASH_KVREQUEST__INIT;
+	struct cell *c = cell_started(&(struct cell_options){ .replicas = 1, .snapshot_count = 1000, .snapshot_keep = 5 });
+	struct replica *r = &c->replicas[0];
+	struct client *hash;
+	sem_init(&at_first, 0, 0);
+	sem_init(&at_later, 0, 0);
+	sem_init(&task_queued, 0, 0);
+	sem_init(&may_go_on, 0, 0);
+	hooks_on_snapshot_write = hold_pieces;
+	hooks_on_task = note_task;
+	cell_leader(c);
+	put_many(r, "k", 1000, 4096);
+	sem_wait(&at_first);
+	hash = client_start(r, METHOD_MAINTENANCE_HASH_KV, &q.base);
+	sem_wait(&at_later);
+	ck_assert_int_eq(client_end(hash), ERR_OK);
+	ck_assert_uint_eq(atomic_load(&r->events[EVENT_SNAPSHOT_SAVED]), 0);
+	sem_post(&may_go_on);
+	WAIT_UNTIL(atomic_load(&r->events[EVENT_SNAPSHOT_SAVED]) >= 1);
+	cell_stop(c, 0);
+	cell_free(c);
+	hooks_on_snapshot_write = NULL;
+	hooks_on_task = NULL;
+}
+END_TEST
+
+static void note_later(uint64_t chunk)
+{
+	if (chunk == LATER_CHUNK)
+		sem_post(&at_later);
+}
+
+/* W3: and the next process begins anew. */
+START_TEST(snapshot__a_node_stops_in_the_middle_of_it)
+{
+	struct cell *c = cell_started(&(struct cell_options){ .replicas = 1, .snapshot_count = 2000, .snapshot_keep = 5 });
+	struct replica *r = &c->replicas[0];
+	uint64_t content;
+	sem_init(&at_later, 0, 0);
+	hooks_on_snapshot_write = note_later;
+	cell_leader(c);
+	put_many(r, "k", 2000, 8192);
+	sem_wait(&at_later); /* of sixteen megabytes, one is written */
+	cell_stop(c, 0);
+	hooks_on_snapshot_write = NULL;
+	content = r->content_hash;
+	cell_start(c, 0);
+	WAIT_UNTIL(atomic_load(&r->events[EVENT_SNAPSHOT_SAVED]) >= 1);
+	cell_stop(c, 0);
+	ck_assert_uint_eq(r->content_hash, content);
+	cell_free(c);
+}
+END_TEST
+
 START_TEST(snapshot__a_full_disk_delays_it)
 {
 	struct cell *c = cell_started(&(struct cell_options){ .replicas = 3, .snapshot_count = 50, .snapshot_keep = 5, .log_memory_bytes = 32768 });
@@ -141,6 +219,8 @@ int main(void)
 		snapshot__who_was_away_gets_one,
 		snapshot__a_bad_network_only_delays_it,
 		snapshot__saving_one_holds_nothing_up,
+		snapshot__others_have_their_turn_between_its_pieces,
+		snapshot__a_node_stops_in_the_middle_of_it,
 		snapshot__a_full_disk_delays_it,
 		snapshot__a_transfer_may_be_cut_off,
 		NULL,
