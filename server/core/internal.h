@@ -115,6 +115,7 @@ struct lock_call {
 	lease_id lease;
 	bool own_lease;        /* made for this call */
 	bool again;            /* another call had made the contender, or may have: Q5 */
+	struct call_id before; /* then: the latest that had asked for it */
 	bool bounded;
 	struct buf name;
 };
@@ -275,6 +276,8 @@ struct contender_row { /* a contender that somebody here watches: its calls wait
 	uint8_t key[];
 };
 
+#define UNTOLD_MAX 64 /* calls that made a contender and gave up, the last of them: Q5 */
+
 struct waiters {
 	struct map64 rows;  /* by create_revision */
 	size_t rows_len;
@@ -283,6 +286,8 @@ struct waiters {
 	struct heap bounds; /* leader: by core_clock */
 	struct heap renewals;
 	time_ms orphans_at; /* leader: when to look for waiting calls whose replica is gone */
+	uint64_t untold[UNTOLD_MAX]; /* their numbers */
+	size_t untold_next;
 };
 
 /* ---- peers (peer_message.c, intake.c) ---------------------------------------------------------------------------- */

@@ -12,7 +12,9 @@
  *   (Q3) several calls may wait for one contender here; all are answered by its grant, and all by its end.
  *   (Q4) a lease that a call had made for itself is kept alive by us while it waits; the client has it in full from the grant on.
  *   (Q5) only the call that made a contender may take it away once it is held. One that asked again for it (perhaps late, from a replica that
- *        was cut off) cannot know what the other was told: its ABANDON leaves a holder alone.
+ *        was cut off) cannot know what the other was told: its ABANDON leaves a holder alone. Unless the one that asked before it was a call of this
+ *        very replica that made the contender and gave up: then nobody was told of it, and the later one has to take it away, since the ABANDON of the
+ *        earlier one does nothing (Q2).
  *
  * Why a waiter fails: its lease ended (etcd's own text for it), its bound ran out, or somebody deleted its key, by Unlock or otherwise:
  * ERR_NOT_CONTENDER, since the client should not believe that its lease has ended. etcd's own recipe does not wait on either.
@@ -159,13 +161,27 @@ static const struct contender *contender_at(const struct core *c, struct slice k
 	return ct && ct->create_revision == token ? ct : NULL;
 }
 
+/* Q5 */
+static bool nobody_was_told(const struct core *c, const struct call_id *id)
+{
+	if (id->member != c->config.member || id->boot != c->config.boot)
+		return false;
+	for (size_t i = 0; i < UNTOLD_MAX; i++)
+		if (c->waiters.untold[i] && c->waiters.untold[i] == id->call)
+			return true;
+	return false;
+}
+
 /* Q2. A call without a tag and without a deadline: it is proposed until it is applied. */
 static void abandon(struct core *c, const struct lock_call *lk, uint64_t number, struct slice key)
 {
 	struct call *call = call_new(c, CALL_COMMAND, 0, METHOD_LOCK_UNLOCK);
 	struct buf payload = { 0 };
+	bool again = lk->again && !nobody_was_told(c, &lk->before);
 	size_t mark;
 
+	if (!again)
+		c->waiters.untold[c->waiters.untold_next++ % UNTOLD_MAX] = number;
 	call_no_deadline(call);
 	pbw_bytes(&payload, 1, buf_view(&lk->name));
 	pbw_bytes(&payload, 2, key);
@@ -176,7 +192,7 @@ static void abandon(struct core *c, const struct lock_call *lk, uint64_t number,
 	pbw_close(&payload, mark);
 	if (lk->own_lease)
 		pbw_i64(&payload, 4, lk->lease);
-	pbw_u64(&payload, 5, lk->again); /* Q5 */
+	pbw_u64(&payload, 5, again); /* Q5 */
 	propose_submit(c, call, CMD(ABANDON), buf_view(&payload));
 	buf_free(&payload);
 }
@@ -285,6 +301,7 @@ void lock_applied(struct core *c, struct call *call, enum err e, struct kv_lock_
 	}
 	propose_release(c, call);
 	call->lock->again = r->again;
+	call->lock->before = r->before;
 	if (!e)
 		call->lock->lease = r->lease; /* one made for an earlier call with this request ID */
 	if (call->canceled && e == ERR_OK) {
@@ -421,6 +438,7 @@ static void recheck_command(struct core *c, struct call *call)
 	key = buf_copy_of(contender_key(ct));
 	propose_release(c, call);
 	call->lock->again = true; /* nobody here saw who made it: Q5 */
+	call->lock->before = (struct call_id){ 0 };
 	if (call->canceled) {
 		abandon(c, call->lock, call->number, buf_view(&key));
 		call_free(c, call);

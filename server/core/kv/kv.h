@@ -92,6 +92,7 @@ struct kv_lock_result {
 	lease_id lease;
 	int64_t ttl_s;            /* of the lease */
 	bool again;               /* the contender was there before: another call had made it */
+	struct call_id before;    /* then: the latest that had asked for it */
 };
 /* ERR_EMPTY_KEY: no name (etcd takes it; locks.c says why not here); ERR_NEGATIVE: wait_ms; ERR_LEASE_NOT_FOUND; with grant_lease ERR_LEASE_EXISTS,
  * ERR_LEASE_TTL_TOO_LARGE; ERR_LOCK_MODE_CHANGED; ERR_CONTENDER_EXISTING_KEY: the key is there and is not this lease's contender; ERR_LOCK_HELD: a

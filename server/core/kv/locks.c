@@ -81,7 +81,7 @@ static void put_key(struct kv_env *env, struct slice key, struct slice value, le
 }
 
 /* The state of the call after its command; NULL when nobody asks. */
-static void tell(const struct kv_env *env, struct slice key, bool again, struct kv_lock_result *ret)
+static void tell(const struct kv_env *env, struct slice key, bool again, struct call_id before, struct kv_lock_result *ret)
 {
 	const struct contender *c;
 	const struct lease_record *lease;
@@ -99,6 +99,7 @@ static void tell(const struct kv_env *env, struct slice key, bool again, struct 
 		.lease = c->lease,
 		.ttl_s = lease->ttl_s,
 		.again = again,
+		.before = before,
 	};
 }
 
@@ -164,6 +165,8 @@ enum err kv_lock(struct kv_env *env, struct slice payload, struct kv_lock_result
 	struct lock_attributes a;
 	struct buf key = { 0 };
 	const struct kv *kv;
+	const struct contender *c;
+	struct call_id before;
 	bool again;
 	enum err e = kv_unpack(env, &holdfast__internal__lock_command__descriptor, payload, &m);
 
@@ -178,10 +181,12 @@ enum err kv_lock(struct kv_env *env, struct slice payload, struct kv_lock_result
 	a = attributes_of(m);
 	lock_key(kv_slice(m->name), m->lease, &key);
 	kv = store_get(env->store, buf_view(&key), 0);
-	again = kv != NULL;
+	c = kv ? lock_find(env->locks, kv) : NULL;
+	again = c != NULL;
+	before = c ? c->call : (struct call_id){ 0 };
 	e = kv ? ask_again(env, m, &a, kv) : join_queue(env, m, &a, buf_view(&key));
 	if (!e)
-		tell(env, buf_view(&key), again, ret);
+		tell(env, buf_view(&key), again, before, ret);
 	buf_free(&key);
 	return e;
 }
@@ -192,6 +197,7 @@ enum err kv_lock_again(struct kv_env *env, struct slice payload, const struct re
 	const struct contender *c = kv ? lock_find(env->locks, kv) : NULL;
 	Holdfast__Internal__LockCommand *m;
 	struct lock_attributes a;
+	struct call_id before;
 	enum err e = kv_unpack(env, &holdfast__internal__lock_command__descriptor, payload, &m);
 
 	if (!e)
@@ -205,8 +211,9 @@ enum err kv_lock_again(struct kv_env *env, struct slice payload, const struct re
 	a = attributes_of(m);
 	if (c->mode != a.mode)
 		return ERR_LOCK_MODE_CHANGED;
+	before = c->call;
 	lock_ask_again(env->locks, c, &a);
-	tell(env, result_reply(r), true, ret);
+	tell(env, result_reply(r), true, before, ret);
 	return ERR_OK;
 }
 
