@@ -163,6 +163,8 @@ enum status_code {
 	  "holdfast: an invalidation was acknowledged that was never sent")                                            \
 	X(ERR_SESSION_ELSEWHERE, STATUS_FAILED_PRECONDITION,                                                           \
 	  "holdfast: the session is not connected to this replica")                                                    \
+	X(ERR_SESSION_SUPERSEDED, STATUS_FAILED_PRECONDITION,                                                          \
+	  "holdfast: a later stream has resumed the session")                                                          \
 	X(ERR_SESSION_PREFIX, STATUS_INVALID_ARGUMENT, "holdfast: malformed, or too many, cache prefixes")             \
 	X(ERR_SESSION_NAME, STATUS_INVALID_ARGUMENT, "holdfast: the session's name is too long")                       \
 	X(ERR_SESSION_TTL, STATUS_OUT_OF_RANGE, "holdfast: the session's TTL is negative or too large")                \

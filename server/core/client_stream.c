@@ -40,6 +40,8 @@ static void leave(struct core *c, struct client_stream *s)
 	s->ack_due = false;
 	if (s->session && sessions_find(c, s->session) == s)
 		map64_remove(&c->sessions.by_session, (uint64_t)s->session);
+	if (s->call && s->state == CLIENT_OPENING && !s->call->tried)
+		propose_drop(c, s->call); /* it may have been waiting for a leader: nobody wants it any more */
 	s->call = NULL; /* what comes of it is told to nobody, see sessions_told */
 }
 
@@ -243,6 +245,7 @@ static void receive_resume(struct core *c, struct client_stream *s, struct slice
 	pbw_bytes(&payload, 2, slice_of(hash, sizeof(hash)));
 	pbw_i64(&payload, 3, (int64_t)wire_find_u64(body, 3, 0));
 	write_place(c, s->tag, &payload, 4);
+	pbw_i64(&payload, 5, (int64_t)wire_find_u64(body, 4, 0));
 	propose(c, s, CMD(SESSION_RESUME), buf_view(&payload));
 	buf_free(&payload);
 }

@@ -64,8 +64,8 @@ class Stream:
         self.session, self.secret = opened.session, opened.secret
         return opened
 
-    def resume(self, session, secret, revision=0):
-        self.send(resume=v1.SessionResume(session=session, secret=secret, revision=revision))
+    def resume(self, session, secret, revision=0, attempt=0):
+        self.send(resume=v1.SessionResume(session=session, secret=secret, revision=revision, attempt=attempt))
         opened = self.next("opened")
         self.session, self.secret = opened.session, secret
         return opened

@@ -64,6 +64,18 @@ def resumed_on_another_replica_with_its_secret_alone(server):
         d = Stream(cs[2])
         d.resume(a.session, a.secret)
         assert d.keep_alive().ttl == 30 and a.session in cs[0].leases()
+        # A client that numbers its tries: a lower number takes over from none that is higher.
+        d.drop()
+        e = Stream(cs[0])
+        e.resume(a.session, a.secret, attempt=7)
+        for attempt in (6, 7):
+            late = Stream(cs[1])
+            late.send(resume=v1.SessionResume(session=a.session, secret=a.secret, attempt=attempt))
+            assert late.wait_over() == ("FAILED_PRECONDITION", "holdfast: a later stream has resumed the session")
+        assert e.keep_alive().ttl == 30
+        f = Stream(cs[1])
+        f.resume(a.session, a.secret, attempt=8)
+        assert e.next("ended").reason == v1.SESSION_TAKEN_OVER and f.keep_alive().ttl == 30
 
 
 @test(own=True)
@@ -81,6 +93,7 @@ def bad_input(server):
         assert ends(resume=v1.SessionResume(session=good.session)) == "PERMISSION_DENIED"
         assert ends(resume=v1.SessionResume(session=good.session, secret=bytes(32))) == "PERMISSION_DENIED"
         assert ends(resume=v1.SessionResume(session=good.session, secret=good.secret, revision=1 << 60)) == "OUT_OF_RANGE"
+        assert ends(resume=v1.SessionResume(session=good.session, secret=good.secret, attempt=-1)) == "INVALID_ARGUMENT"
         assert ends(keep_alive=v1.SessionKeepAlive(sequence=1)) == "INVALID_ARGUMENT"
         assert ends(ack=v1.SessionAck(number=1)) == "INVALID_ARGUMENT"
         assert ends() == "INVALID_ARGUMENT"

@@ -92,7 +92,11 @@ enum err kv_session_resume(struct kv_env *env, struct slice payload, struct buf 
 		return ERR_SESSION_SECRET;
 	if (m->revision > env->state->revision)
 		return ERR_FUTURE_REVISION;
-	session_attach(env->state, m->session, place_of(m->place));
+	if (m->attempt < 0)
+		return ERR_NEGATIVE;
+	if (m->attempt && (uint64_t)m->attempt <= s->generation)
+		return ERR_SESSION_SUPERSEDED; /* E2 */
+	session_attach(env->state, m->session, place_of(m->place), (uint64_t)m->attempt);
 	result(env, m->session, ret);
 	return ERR_OK;
 }

@@ -178,7 +178,7 @@ void session_put(struct state *st, const struct session_opening *o)
 	tree_put_take(&st->open_sessions, &record_new(o, 1)->base);
 }
 
-void session_attach(struct state *st, lease_id id, struct session_place place)
+void session_attach(struct state *st, lease_id id, struct session_place place, uint64_t attempt)
 {
 	uint64_t be;
 	struct tree_record *r = tree_edit_begin(&st->open_sessions, key_of(id, &be));
@@ -187,7 +187,8 @@ void session_attach(struct state *st, lease_id id, struct session_place place)
 	ASSERT(r);
 	s = (struct open_session *)(void *)r;
 	s->place = place;
-	s->generation++;
+	ASSERT(!attempt || attempt > s->generation);
+	s->generation = attempt ? attempt : s->generation + 1;
 	rehash(s);
 	tree_edit_end(&st->open_sessions, r);
 }

@@ -4,7 +4,8 @@
  * granted has none, and is no session.
  *
  *   (E1) a record exists only while its lease does.
- *   (E2) of a session one stream counts at every log position: the one that opened or last resumed it. Each has a higher generation.
+ *   (E2) of a session one stream counts at every log position: the one that opened or last resumed it. Each has a higher generation, which is the client's
+ *        own number of the stream when it gives one: a resume that it gave up, and that comes late, has a lower one than what it would take over.
  *   (E3) what a session may cache is fixed when it is opened: a new leader finds here all for whom a write of its may have to wait.
  * The secret itself is in no log and no snapshot, only its hash. */
 #ifndef HOLDFAST_CORE_SESSION_H
@@ -54,7 +55,7 @@ bool session_prefixes_are_good(struct slice prefixes);
 
 const struct open_session *session_find(const struct state *st, lease_id id); /* lent until the next change; NULL */
 void session_put(struct state *st, const struct session_opening *o); /* its lease exists and it has none */
-void session_attach(struct state *st, lease_id id, struct session_place place);
+void session_attach(struct state *st, lease_id id, struct session_place place, uint64_t attempt); /* 0: the next generation */
 bool session_remove(struct state *st, lease_id id); /* whether there was one */
 
 static inline bool session_caches(const struct open_session *s)

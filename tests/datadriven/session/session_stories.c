@@ -4,7 +4,7 @@
  * called as of the last `elect`: leader, first, second. Sessions are called as they were opened.
  *
  *   cell N | elect | run MS | crash WHO | restart WHO | cut WHO | join WHO | stall WHO (its disk) | flow WHO
- *   open WHO NAME TTL [PREFIX...] | resume WHO NAME [wrong] | close NAME | drop NAME (its stream)
+ *   open WHO NAME TTL [PREFIX...] | resume WHO NAME [wrong] [attempt=N] | close NAME | drop NAME (its stream)
  *   alive NAME | ack NAME [NUMBER]       a keep-alive; all that it was told to forget, or all up to that number
  *   get NAME PATH [cache] [watch=N] | list NAME PATH [cache] [watch=N] | unwatch NAME N
  *   read WHO PATH | ls WHO PATH          without a session
@@ -206,6 +206,14 @@ static void run(struct story *s, time_ms ms)
 	}
 }
 
+static const char *option(char **w, size_t n, const char *name)
+{
+	for (size_t i = 0; i < n; i++)
+		if (strncmp(w[i], name, strlen(name)) == 0)
+			return w[i] + strlen(name);
+	return NULL;
+}
+
 /* ---- streams ---- */
 
 static void send(struct story *s, struct held *h, uint32_t kind, struct buf *body)
@@ -257,10 +265,11 @@ static void resume(struct story *s, char **w, size_t n)
 	s->sessions[s->sessions_len - 1].stream = old->stream;
 	connect(s, h, replica(s, w[1]));
 	pbw_i64(&b, 1, h->id);
-	if (n > 3)
+	if (n > 3 && strcmp(w[3], "wrong") == 0)
 		pbw_bytes(&b, 2, slice_of_str(w[3]));
 	else
 		pbw_bytes(&b, 2, slice_of(h->secret, sizeof h->secret));
+	pbw_i64(&b, 4, number(option(w, n, "attempt=")));
 	send(s, h, 2, &b);
 }
 
@@ -377,14 +386,6 @@ static bool read_command(struct story *s, char **w, size_t n)
 static ProtobufCBinaryData bin(const char *t)
 {
 	return (ProtobufCBinaryData){ .data = (uint8_t *)(uintptr_t)(t ? t : ""), .len = strlen(t ? t : "") };
-}
-
-static const char *option(char **w, size_t n, const char *name)
-{
-	for (size_t i = 0; i < n; i++)
-		if (strncmp(w[i], name, strlen(name)) == 0)
-			return w[i] + strlen(name);
-	return NULL;
 }
 
 /* If the key `never` is there: nothing; else a transaction: if it is there: the put. So the put is in a branch that is not taken. */

@@ -36,10 +36,12 @@ START_TEST(record__has_a_stream_at_a_time)
 	uint64_t before = state_hash(&state), generation = s->generation;
 
 	ck_assert_uint_eq(s->place.stream, 3);
-	session_attach(&state, -5, (struct session_place){ 4, 5, 6 });
+	session_attach(&state, -5, (struct session_place){ 4, 5, 6 }, 0);
 	s = session_find(&state, -5);
 	ck_assert(s->place.member == 4 && s->place.boot == 5 && s->place.stream == 6 && s->generation == generation + 1);
 	ck_assert_uint_ne(state_hash(&state), before);
+	session_attach(&state, -5, (struct session_place){ 7, 8, 9 }, 1000);
+	ck_assert_uint_eq(session_find(&state, -5)->generation, 1000); /* its client numbers them */
 	ck_assert(session_remove(&state, -5));
 	ck_assert(!session_remove(&state, -5));
 	ck_assert_ptr_null(session_find(&state, -5));
