@@ -17,7 +17,11 @@ enum {
 	SLACK_MS = 2,           /* clocks have whole milliseconds */
 	PATIENCE_MIN_MS = 300,
 	PATIENCE_MAX_MS = 3000,
-	OPEN_PATIENCE_MS = 2500,
+	PATIENCE_OPEN_MS = 1000, /* at least, before it is open */
+	STOOD_STILL_MS = 300,    /* stepped so much too late: we were stopped, or had no processor */
+	FAILED_MS = 2000,        /* how long a replica that refused is tried after others */
+	SILENT_MS = 15000,       /* and one that was silent */
+	TTL_USUAL_S = 12,
 	BACKOFF_MIN_MS = 50,
 	BACKOFF_MAX_MS = 1000,
 	CALL_ATTEMPT_MS = 10000, /* of a call that does not wait for others */
@@ -30,6 +34,12 @@ enum stream_state { STREAM_NONE, STREAM_OPENING, STREAM_UP };
 
 struct keep_alive {
 	uint64_t sequence, sent_ms; /* sequence 0: none */
+};
+
+struct place { /* what is known of a replica; 0: never */
+	uint64_t heard_ms, failed_ms;
+	uint64_t asked_ms; /* the first time since it was heard */
+	bool serves;       /* as it said when it was heard */
 };
 
 enum call_kind { CALL_PLAIN, CALL_GET, CALL_LIST, CALL_LOCK, CALL_UNLOCK, CALL_ARM, CALL_OBSERVE, CALL_GUARD, CALL_VERIFY };
@@ -119,6 +129,9 @@ struct sess {
 	enum stream_state stream_state;
 	uint64_t stream;           /* number of the present or last one */
 	uint64_t stream_since, retry_at;
+	uint64_t stream_due;       /* when stream_run wanted to be run */
+	struct place *places;      /* of each endpoint */
+	uint64_t probed_ms;
 	uint32_t failures;         /* in a row */
 	uint64_t taken_over_at;
 	uint32_t taken_over;
@@ -164,8 +177,18 @@ void sess_note_header(struct sess *s, struct slice reply);  /* the header that a
 void sess_end(struct sess *s, enum hf_state state, enum hf_reason reason, enum hf_code open_code, const char *text);
 void sess_safe(struct sess *s);                             /* may be safe (again) */
 bool sess_over(const struct sess *s);
-uint64_t sess_patience_ms(const struct sess *s);
 static inline bool sess_may_act(const struct sess *s) { return s->state == HF_SAFE || s->state == HF_JEOPARDY; }
+
+/* place.c. waits_since: since when the stream waits for an answer; 0: it does not. */
+uint64_t sess_patience_ms(const struct sess *s);
+void places_init(struct sess *s);
+void place_asked(struct sess *s, uint32_t at);
+void place_heard(struct sess *s, uint32_t at, bool serves);
+void place_failed(struct sess *s);       /* the present one refused, or broke off */
+void places_stood_still(struct sess *s); /* nobody could be heard for a while */
+bool place_is_left(struct sess *s, uint64_t waits_since); /* whether it is time to; probes */
+uint64_t place_next_ms(const struct sess *s, uint64_t waits_since); /* when that may change by itself */
+uint32_t place_choose(struct sess *s);
 
 /* stream.c */
 void stream_run(struct sess *s);

@@ -280,6 +280,10 @@ void sess_step(struct sess *s, const struct sess_event *e)
 	case SESS_TICK: break;
 	case SESS_STREAM_MESSAGE: stream_message(s, e); break;
 	case SESS_STREAM_ENDED: stream_ended(s, e); break;
+	case SESS_HEARD:
+		if (e->endpoint < s->endpoints)
+			place_heard(s, e->endpoint, e->serves);
+		break;
 	case SESS_REPLY: call_reply(s, e); break;
 	case SESS_PART: call_part(s, e); break;
 	case SESS_ASK: ask(s, &e->ask); break;
@@ -325,8 +329,9 @@ struct sess *sess_new(const struct sess_config *config, uint64_t now_ms)
 	rng_init(&s->rng, config->seed);
 	s->endpoints = config->endpoints;
 	s->endpoint = (uint32_t)rng_below(&s->rng, s->endpoints);
+	places_init(s);
 	s->now = now_ms;
-	s->retry_at = now_ms;
+	s->retry_at = s->stream_due = now_ms;
 	s->grace_ms = config->grace_ms;
 	s->asked_ttl_s = config->ttl_s;
 	s->cache_max = config->cache_max;
@@ -360,6 +365,7 @@ void sess_free(struct sess *s)
 	for (size_t i = 0; i < s->prefixes_len; i++)
 		free(s->prefixes[i]);
 	free(s->name);
+	free(s->places);
 	buf_free(&s->secret);
 	sess_update_free(&s->out);
 	free(s);

@@ -12,7 +12,8 @@
  *   (S5) a call is sent again after its stream was lost, or after an answer that leaves open what became of it, with the same request ID, until there is an
  *        answer, its time is over, or the session is. So a write is applied once (P9).
  *   (S6) a watch that was told armed fires at the first change after what was told then, over streams and terms.
- *   (S7) a hold is told lost once, when the session is over or its key is gone; a name is asked for again only after the cell has acknowledged that it was given up. */
+ *   (S7) a hold is told lost once, when the session is over or its key is gone; a name is asked for again only after the cell has acknowledged that it was given up.
+ *   (S8) a replica is left when it is silent, or for one that serves when it does not: place.c. */
 #ifndef HOLDFAST_CLIENT_SESS_H
 #define HOLDFAST_CLIENT_SESS_H
 
@@ -42,6 +43,7 @@ enum sess_event_kind {
 	SESS_TICK,           /* only the time */
 	SESS_STREAM_MESSAGE, /* stream, bytes: a SessionResponse */
 	SESS_STREAM_ENDED,   /* stream, status, text: also when it could not be connected */
+	SESS_HEARD,          /* endpoint, serves: the answer to a SESS_PROBE, which may have been another session's; when there is none, none is told */
 	SESS_REPLY,          /* call, attempt, status, text, details, bytes: the end of a call */
 	SESS_PART,           /* call, attempt, bytes: a message of a stream of replies */
 	SESS_ASK,            /* ask */
@@ -80,7 +82,8 @@ struct sess_event {
 	enum sess_event_kind kind;
 	uint64_t now_ms;
 	uint64_t stream, call;
-	uint32_t attempt;
+	uint32_t attempt, endpoint;
+	bool serves;
 	int status;           /* enum status_code */
 	struct slice text, details, bytes;
 	struct sess_ask ask;
@@ -92,6 +95,7 @@ enum sess_out_kind {
 	SESS_CONNECT, /* stream, endpoint: a Session.Connect call */
 	SESS_SEND,    /* stream, bytes: a SessionRequest */
 	SESS_DROP,    /* stream: nothing more is heard of it */
+	SESS_PROBE,   /* endpoint: does it live, and does it serve (it has a leader)? */
 	SESS_CALL,    /* call, attempt, endpoint, method, bytes, request_id, first_unanswered, deadline_ms, keep_open */
 	SESS_CANCEL,  /* call, attempt: nothing more is heard of it */
 	SESS_ANSWER,  /* tag, code, text, details, method, bytes: of what was asked; the last of it */

@@ -1,17 +1,9 @@
-/* stream.c: the session's stream to one replica: open, resume, keep-alives, what the cell tells, and when to try another replica. */
+/* stream.c: the session's stream to one replica: open, resume, keep-alives, and what the cell tells. Which replica, and when another: place.c. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "internal.h"
-
-uint64_t sess_patience_ms(const struct sess *s)
-{
-	uint64_t p = (uint64_t)s->ttl_s * 1000 / 5;
-	if (p > PATIENCE_MAX_MS)
-		return PATIENCE_MAX_MS;
-	return p < PATIENCE_MIN_MS ? PATIENCE_MIN_MS : p;
-}
 
 void stream_send(struct sess *s, const Holdfast__V1__SessionRequest *m)
 {
@@ -31,6 +23,7 @@ static void keep_alive_send(struct sess *s)
 	s->keep_alives[k.sequence % KEEP_ALIVES_MAX] = (struct keep_alive){ .sequence = k.sequence, .sent_ms = s->now };
 	if (!s->unanswered_since)
 		s->unanswered_since = s->now;
+	place_asked(s, s->endpoint);
 	/* Not all at once, when many began together. */
 	s->keep_alive_at = s->now + every - rng_below(&s->rng, every / 10 + 1);
 	m.request_case = HOLDFAST__V1__SESSION_REQUEST__REQUEST_KEEP_ALIVE;
@@ -97,6 +90,7 @@ static void send_resume(struct sess *s)
 	r.session = s->id;
 	r.secret = (ProtobufCBinaryData){ .data = s->secret.ptr, .len = s->secret.len };
 	r.revision = s->revision;
+	r.attempt = (int64_t)s->stream; /* T1 */
 	m.request_case = HOLDFAST__V1__SESSION_REQUEST__REQUEST_RESUME;
 	m.resume = &r;
 	stream_send(s, &m);
@@ -109,6 +103,7 @@ static void connect(struct sess *s)
 	o->endpoint = s->endpoint;
 	s->stream_state = STREAM_OPENING;
 	s->stream_since = s->now;
+	s->places[s->endpoint].asked_ms = s->now; /* what it did not answer before is forgiven */
 	memset(s->keep_alives, 0, sizeof(s->keep_alives)); /* those of an earlier stream are answered no more */
 	s->unanswered_since = 0;
 	if (!s->id) {
@@ -120,12 +115,12 @@ static void connect(struct sess *s)
 		keep_alive_send(s);
 }
 
-/* A replica that does not answer, or that said no: another one, at once when there are some that were not tried. */
+/* At another replica, at once when there are some that were not tried. */
 static void elsewhere(struct sess *s)
 {
 	uint64_t wait = BACKOFF_MIN_MS;
 	stream_drop(s);
-	s->endpoint = (s->endpoint + 1) % s->endpoints;
+	s->endpoint = place_choose(s);
 	s->failures++;
 	s->retry_at = s->now;
 	if (s->failures < s->endpoints)
@@ -133,6 +128,13 @@ static void elsewhere(struct sess *s)
 	for (uint32_t i = s->endpoints; i < s->failures && wait < BACKOFF_MAX_MS; i++)
 		wait *= 2;
 	s->retry_at += wait / 2 + rng_below(&s->rng, wait / 2 + 1);
+}
+
+/* It said no, or broke off. */
+static void failed(struct sess *s)
+{
+	place_failed(s);
+	elsewhere(s);
 }
 
 void stream_drop(struct sess *s)
@@ -146,29 +148,47 @@ void stream_drop(struct sess *s)
 	calls_stream_lost(s);
 }
 
+/* Since when the stream waits for an answer; 0: it does not. */
+static uint64_t waits_since(const struct sess *s)
+{
+	switch (s->stream_state) {
+	case STREAM_NONE: break;
+	case STREAM_OPENING: return s->stream_since;
+	case STREAM_UP: return s->unanswered_since;
+	}
+	return 0;
+}
+
+/* What has come meanwhile is still to be read. */
+static void stood_still(struct sess *s)
+{
+	places_stood_still(s);
+	s->stream_since = s->now;
+	if (s->unanswered_since)
+		s->unanswered_since = s->now;
+}
+
 void stream_run(struct sess *s)
 {
-	if (s->stream_state == STREAM_OPENING && s->now - s->stream_since >= OPEN_PATIENCE_MS)
-		elsewhere(s);
-	else if (s->stream_state == STREAM_UP && s->unanswered_since && s->now - s->unanswered_since >= sess_patience_ms(s))
+	if (s->now >= s->stream_due && s->now - s->stream_due > STOOD_STILL_MS)
+		stood_still(s);
+	if (place_is_left(s, waits_since(s)))
 		elsewhere(s);
 	if (s->stream_state == STREAM_NONE && s->now >= s->retry_at)
 		connect(s);
 	else if (s->stream_state == STREAM_UP && s->now >= s->keep_alive_at && sess_may_act(s))
 		keep_alive_send(s);
+	s->stream_due = stream_next(s);
 }
 
 uint64_t stream_next(const struct sess *s)
 {
 	uint64_t t;
-	switch (s->stream_state) {
-	case STREAM_NONE: return s->retry_at;
-	case STREAM_OPENING: return s->stream_since + OPEN_PATIENCE_MS;
-	case STREAM_UP: break;
-	}
-	t = sess_may_act(s) ? s->keep_alive_at : SESS_NEVER;
-	if (s->unanswered_since && s->unanswered_since + sess_patience_ms(s) < t)
-		t = s->unanswered_since + sess_patience_ms(s);
+	if (s->stream_state == STREAM_NONE)
+		return s->retry_at;
+	t = place_next_ms(s, waits_since(s));
+	if (s->stream_state == STREAM_UP && sess_may_act(s) && s->keep_alive_at < t)
+		t = s->keep_alive_at;
 	return t;
 }
 
@@ -185,8 +205,10 @@ static void on_opened(struct sess *s, const Holdfast__V1__SessionOpened *m)
 	sess_note_term(s, m->term);
 	if (m->revision > s->revision)
 		s->revision = m->revision;
-	if (s->unanswered_since)
-		s->unanswered_since = s->now; /* it waited behind the resume */
+	if (s->unanswered_since) { /* it waited behind the resume */
+		s->unanswered_since = s->now;
+		place_asked(s, s->endpoint);
+	}
 	if (!s->id) {
 		s->id = m->session;
 		buf_append(&s->secret, m->secret.data, m->secret.len);
@@ -243,6 +265,12 @@ static void on_ended(struct sess *s, const Holdfast__V1__SessionEnded *m)
 			 m->text ? m->text : "");
 }
 
+static bool says_it_serves(const Holdfast__V1__SessionResponse *m)
+{
+	return m->response_case == HOLDFAST__V1__SESSION_RESPONSE__RESPONSE_OPENED || m->response_case == HOLDFAST__V1__SESSION_RESPONSE__RESPONSE_KEPT_ALIVE ||
+	       m->response_case == HOLDFAST__V1__SESSION_RESPONSE__RESPONSE_FAIL_OVER;
+}
+
 void stream_message(struct sess *s, const struct sess_event *e)
 {
 	Holdfast__V1__SessionResponse *m;
@@ -250,9 +278,10 @@ void stream_message(struct sess *s, const struct sess_event *e)
 		return;
 	m = call_unpack(&holdfast__v1__session_response__descriptor, e->bytes);
 	if (!m) {
-		elsewhere(s); /* a replica that makes no sense */
+		failed(s); /* a replica that makes no sense */
 		return;
 	}
+	place_heard(s, s->endpoint, s->places[s->endpoint].serves || says_it_serves(m));
 	switch (m->response_case) {
 	case HOLDFAST__V1__SESSION_RESPONSE__RESPONSE_OPENED: on_opened(s, m->opened); break;
 	case HOLDFAST__V1__SESSION_RESPONSE__RESPONSE_KEPT_ALIVE: on_kept_alive(s, m->kept_alive); break;
@@ -286,7 +315,9 @@ void stream_ended(struct sess *s, const struct sess_event *e)
 		sess_end(s, s->state == HF_CLOSING ? HF_CLOSED : HF_EXPIRED, HF_REASON_REFUSED, HF_SESSION_LOST, text);
 	else if (!s->id && (refused(e->status) || e->status == STATUS_RESOURCE_EXHAUSTED))
 		sess_end(s, HF_EXPIRED, HF_REASON_REFUSED, call_code(e->status, e->text, &again), text);
+	else if (s->id && slice_eq(e->text, slice_of_str(err_text(ERR_SESSION_SUPERSEDED))))
+		on_taken_over(s);
 	else
-		elsewhere(s);
+		failed(s);
 	free(text);
 }

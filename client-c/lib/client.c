@@ -146,6 +146,7 @@ static void *run(void *arg)
 		work(c);
 		rpc_run(c->cq, rpc_in_ms(wait_ms(c)));
 	}
+	probes_drop(c);
 	give_up = clock_ms() + END_PATIENCE_MS;
 	while (c->live > 0 && clock_ms() < give_up)
 		rpc_run(c->cq, rpc_in_ms(20));
@@ -232,6 +233,7 @@ enum hf_code hf_client_new(const struct hf_client_options *options, struct hf_cl
 	pthread_mutex_init(&c->mu, NULL);
 	list_init(&c->dirty);
 	list_init(&c->unsent);
+	probes_init(c);
 	c->tls_ca = copy_of(options->tls_ca);
 	c->tls_cert = copy_of(options->tls_cert);
 	c->tls_key = copy_of(options->tls_key);

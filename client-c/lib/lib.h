@@ -24,6 +24,13 @@ enum { ENDPOINTS_MAX = 32, ENDPOINT_LEN_MAX = 256 };
 
 /* ---- client.c: the thread ---- */
 
+struct probe { /* of an endpoint: probe.c */
+	struct hf_client *client;
+	struct io *io; /* NULL: none is under way */
+	uint64_t answered_ms;
+	bool replied, serves;
+};
+
 struct hf_client {
 	grpc_completion_queue *cq;
 	grpc_channel *wake_channel;
@@ -41,6 +48,8 @@ struct hf_client {
 	char *token;        /* of the user; "": the cell asks for none; NULL: not known */
 	bool asking;        /* for it */
 	struct list unsent; /* calls that wait for it */
+	struct probe probes[ENDPOINTS_MAX];
+	struct list probing; /* sessions that wait for the answer of one */
 	/* guarded by mu */
 	pthread_mutex_t mu;
 	struct list dirty;  /* sessions that have something to carry out */
@@ -82,6 +91,12 @@ void io_unsent_end(struct hf_client *c, int status, struct slice text);
 void auth_ask(struct hf_client *c, uint32_t endpoint); /* unless it is being asked for */
 /* Whether an end says that the token is not good (any more); then it is forgotten, and what ended may be tried again. */
 bool auth_ran_out(struct hf_client *c, int status, struct slice text);
+
+/* ---- probe.c: whether a replica lives, and serves; the client's thread only ---- */
+
+void probes_init(struct hf_client *c);
+void probe_ask(struct hf_session *s, uint32_t endpoint); /* session_heard() now or later, or never */
+void probes_drop(struct hf_client *c);
 
 /* ---- session.c ---- */
 
@@ -132,6 +147,8 @@ struct hf_session {
 	struct io *stream;
 	uint64_t stream_number;
 	struct list calls;
+	struct list probing_node;
+	uint32_t probing; /* a bit an endpoint */
 	bool freeing;
 	/* client.mu */
 	struct list dirty_node;
@@ -150,6 +167,7 @@ void session_ask(struct hf_session *s, struct ask *a, struct sess_ask *what);
 /* With mu held, for without it the session may be gone: lets the client's thread carry out what the core has decided. */
 void session_poke(struct hf_session *s);
 void session_work(struct hf_session *s); /* client's thread */
+void session_heard(struct hf_session *s, uint32_t endpoint, bool serves); /* client's thread */
 /* With mu held: waits until no callback of that tag runs, unless this is the thread that runs it; then frees the ask. */
 void session_forget(struct hf_session *s, uint64_t tag);
 struct ask *ask_new(struct hf_session *s, enum ask_kind kind, hf_callback callback, void *arg);

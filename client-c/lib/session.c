@@ -86,6 +86,12 @@ static void stream_end(void *owner, struct io *io, int status, struct slice text
 
 static const struct io_class stream_class = { stream_message, stream_end };
 
+void session_heard(struct hf_session *s, uint32_t endpoint, bool serves)
+{
+	struct sess_event e = { .kind = SESS_HEARD, .endpoint = endpoint, .serves = serves };
+	happened(s, &e);
+}
+
 static void call_message(void *owner, struct io *io, struct slice bytes)
 {
 	struct io_call *c = owner;
@@ -268,6 +274,7 @@ static void carry_out(struct hf_session *s, struct sess_out *o)
 			s->stream = NULL;
 		}
 		break;
+	case SESS_PROBE: probe_ask(s, o->endpoint); break;
 	case SESS_CALL: call(s, o); break;
 	case SESS_CANCEL: cancel(s, o); break;
 	case SESS_ANSWER:
@@ -292,6 +299,7 @@ static void session_free(struct hf_session *s)
 		list_remove(&s->dirty_node);
 	pthread_mutex_unlock(&c->mu);
 	heap_remove(&c->timers, &s->timer);
+	list_remove(&s->probing_node);
 	io_drop(s->stream);
 	while (!list_empty(&s->calls)) {
 		struct io_call *k = CONTAINER_OF(s->calls.next, struct io_call, node);
@@ -362,6 +370,7 @@ enum hf_code hf_session_open_async(struct hf_client *client, const struct hf_ses
 	s->arg = o->arg;
 	list_init(&s->calls);
 	list_init(&s->dirty_node);
+	list_init(&s->probing_node);
 	pthread_mutex_init(&s->mu, NULL);
 	pthread_cond_init(&s->quiet, NULL);
 	pthread_mutex_lock(&client->mu);

@@ -183,15 +183,25 @@ bool kit_cached(const char *path)
 	return sess_cache_load(kit.s, slice_of_str(path), false, &c) && sess_cache_confirm(kit.s, &c, kit.now);
 }
 
-void kit_setup_under(const char *prefix)
+static void setup(const char *prefix, uint32_t endpoints)
 {
 	const char *const prefixes[] = { prefix, NULL };
-	struct sess_config config = { .endpoints = 2, .seed = 3, .ttl_s = TTL, .grace_ms = 45000, .cache_max = 100, .cache_prefixes = prefixes, .open_tag = 1,
+	struct sess_config config = { .endpoints = endpoints, .seed = 3, .ttl_s = TTL, .grace_ms = 45000, .cache_max = 100, .cache_prefixes = prefixes, .open_tag = 1,
 				      .open_deadline_ms = 1000000 + 30000 };
 	kit = (struct kit){ .now = 1000000 };
 	kit.u.at = mem_zalloc(UPDATES_MAX * sizeof(*kit.u.at)); /* tests keep pointers into it */
 	kit.s = sess_new(&config, kit.now);
 	kit_step((struct sess_event){ .kind = SESS_TICK });
+}
+
+void kit_setup_under(const char *prefix)
+{
+	setup(prefix, 2);
+}
+
+void kit_setup_at(uint32_t endpoints)
+{
+	setup("/", endpoints);
 }
 
 void kit_setup(void)

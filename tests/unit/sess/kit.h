@@ -20,6 +20,7 @@ struct kit {
 
 extern struct kit kit;
 void kit_setup_under(const char *prefix); /* that alone may be cached */
+void kit_setup_at(uint32_t endpoints);
 void kit_setup(void);    /* new, not open; two endpoints; caches "/" */
 void kit_open(void);     /* and open at term 5, revision 100 */
 void kit_teardown(void);
