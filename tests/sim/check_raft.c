@@ -250,6 +250,8 @@ void check_step(struct replica *r)
 	r->noted_last = dlog_end(&r->log) - 1;
 	r->noted_role = role;
 	r->noted_term = term;
+	if (role == RAFT_LEADER && !r->leads)
+		r->leads_since = r->w->now;
 	r->leads = role == RAFT_LEADER;
 	/* Raft figure 8: by number of copies a leader commits only what is of its own term. */
 	CHECK(r->w, "commitment", !led || commit == r->noted_commit || dlog_at(&r->log, commit)->term == term,

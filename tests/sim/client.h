@@ -264,6 +264,8 @@ void user_arrives(struct world *w, const struct ev *e);
 void user_steps(struct inbox_item *item);
 bool user_answered(struct replica *r, struct core_answer *a);
 bool user_output(struct replica *r, struct core_output *o);
+void user_probed(struct replica *r, const struct inbox_item *item);
+void user_heard(struct user *u, const struct ev *e);
 void user_ask(struct user *u, struct sess_ask ask);
 uint64_t user_local_ms(const struct user *u);
 void user_locks_init(struct user *u);

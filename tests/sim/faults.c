@@ -64,12 +64,21 @@ static void cut(struct world *w, uint32_t from, uint32_t to, sim_us until)
 		l->blocked_until = until;
 }
 
+/* Bytes of users are late, but they do come: as over a connection that stands. */
+static void cut_users(struct world *w, uint32_t to, sim_us until)
+{
+	if (w->replicas[to].unseen_until < until)
+		w->replicas[to].unseen_until = until;
+}
+
 /* Clients are on either side, too. */
 static void cut_clients(struct world *w, uint32_t to, sim_us until, uint32_t per_million)
 {
 	for (uint32_t i = 0; i < w->config.clients; i++)
 		if (rng_chance(&w->fault_rng, per_million))
 			w->client_links[i][to].blocked_until = until;
+	if (rng_chance(&w->cache_rng, 300000))
+		cut_users(w, to, until);
 }
 
 static void split(struct world *w, uint32_t side, const char *what)
@@ -284,9 +293,33 @@ static enum fault draw_fault(struct world *w)
 	return FAULT_CRASH_ANY;
 }
 
+/* Of a calm run: the leader stops, or is cut off from everybody; or a follower from the others, and not from users. */
+static void fail_over(struct world *w)
+{
+	uint32_t who = leader_or_any(w), n = w->config.replicas;
+	sim_us length = draw(w, 4 * SIM_SECOND, 12 * SIM_SECOND);
+
+	if (rng_chance(&w->fault_rng, 500000)) {
+		replica_pause(&w->replicas[who], length, rng_chance(&w->fault_rng, 500000));
+		return;
+	}
+	if (rng_chance(&w->fault_rng, 500000))
+		cut_users(w, who, w->now + length);
+	else
+		who = (who + 1) % n;
+	w->totals.partitions++;
+	TRACE(w, "r%u is cut off from the others for %llu ms", who + 1, (unsigned long long)(length / SIM_MS));
+	for (uint32_t i = 0; i < n; i++) {
+		cut(w, who, i, w->now + length);
+		cut(w, i, who, w->now + length);
+	}
+}
+
 void faults_one(struct world *w, uint64_t which)
 {
-	if (w->phase == PHASE_CHAOS)
+	if (w->phase == PHASE_CHAOS && which == FAULT_FAIL_OVER)
+		fail_over(w);
+	else if (w->phase == PHASE_CHAOS)
 		cause(w, (enum fault)(which - 1));
 }
 
@@ -298,6 +331,11 @@ void faults_begin(struct world *w)
 		w->config.weights[i] = i == FAULT_ISOLATE_LEADER ? 12 : i == FAULT_PAUSE_LEADER ? 4 : 0;
 	w->config.weights[FAULT_CRASH_ALL] /= 4;
 	w->config.weights[FAULT_PEER_LOST] /= 2;
+	if (w->config.calm) {
+		sim_at(w, draw(w, 5 * SIM_SECOND, 7 * SIM_SECOND), (struct ev){ .kind = EV_FAULT, .n = FAULT_FAIL_OVER });
+		sim_at(w, draw(w, 20 * SIM_SECOND, 22 * SIM_SECOND), (struct ev){ .kind = EV_FAULT, .n = FAULT_FAIL_OVER });
+		return;
+	}
 	sim_at(w, 2 * SIM_SECOND + draw(w, 0, SIM_SECOND), (struct ev){ .kind = EV_FAULT });
 	/* What every run must have. */
 	sim_at(w, draw(w, 4 * SIM_SECOND, w->heal_at - SIM_SECOND), (struct ev){ .kind = EV_FAULT, .n = 1 + FAULT_CRASH_LEADER });
@@ -334,6 +372,7 @@ void faults_heal(struct world *w)
 		for (uint32_t c = 0; c < w->config.clients; c++)
 			w->client_links[c][a].blocked_until = w->client_links[c][a].slow_until = 0;
 		w->replicas[a].disk.stall_until = 0;
+		w->replicas[a].unseen_until = 0;
 		if (!w->replicas[a].up)
 			sim_at(w, w->now, (struct ev){ .kind = EV_RESTART, .a = a });
 		else

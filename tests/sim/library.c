@@ -4,6 +4,8 @@
  *   (P6) at the instant when a write takes effect nobody is given an older value out of a cache any more; and what a cache gives out is what the key is.
  *   (P7) who follows a value is told of a newer one, or asks for it, and in the end has the newest.
  *   (P9) a write that was asked once is applied once, over lost streams and whatever answers were lost: the version of a node that only one user writes tells.
+ *   (F1) in a calm run, where only leaders fall silent and followers are cut off, none is in jeopardy that a leader was there for FOUND_WITHIN.
+ *   (F2) no stream of a user is ended for another of its session: there is a later one, but none that it has not begun itself.
  * A user is stopped now and then for longer than its lease: in between nothing of it moves, and when it goes on, a read from memory comes first of all. */
 #include "sim.h"
 
@@ -11,7 +13,10 @@
 #include "holdfast/v1.pb-c.h"
 #include "sess.h"
 
+#define FOUND_WITHIN SIM_SECOND
 #define TAG_BASE (UINT64_C(1) << 42) /* of its calls; all others are below */
+
+#define PROBE ((enum core_event_kind)1000) /* no event of a core */
 
 enum { ASK_OPEN = 1, ASK_FOLLOW, ASK_CLOSE, ASK_FREE };
 
@@ -24,7 +29,7 @@ uint64_t user_local_ms(const struct user *u)
 
 static bool chaos(const struct user *u)
 {
-	return u->w->phase == PHASE_CHAOS;
+	return u->w->phase == PHASE_CHAOS && !u->w->config.calm;
 }
 
 static revision mod_now(const struct world *w, uint32_t key)
@@ -79,9 +84,11 @@ static void read_from_memory(struct user *u)
 
 /* ---- the way to a replica ---- */
 
-static sim_us soon(struct user *u)
+static sim_us soon(struct user *u, uint32_t server)
 {
-	return u->w->now + rng_between(&u->rng, 50, 4 * SIM_MS);
+	const struct replica *r = &u->w->replicas[server];
+
+	return (u->w->now < r->unseen_until ? r->unseen_until : u->w->now) + rng_between(&u->rng, 50, 4 * SIM_MS);
 }
 
 static sim_us in_order(sim_us at, sim_us *last)
@@ -106,7 +113,7 @@ static struct call_msg *message(uint64_t tag, enum core_event_kind kind, enum me
 /* Of the session's stream. */
 static void post(struct user *u, uint64_t tag, enum core_event_kind kind, struct slice bytes)
 {
-	sim_at(u->w, in_order(soon(u), &u->last_sent), (struct ev){ .kind = EV_USER_IN, .a = u->id, .b = u->server, .n = u->generation,
+	sim_at(u->w, in_order(soon(u, u->server), &u->last_sent), (struct ev){ .kind = EV_USER_IN, .a = u->id, .b = u->server, .n = u->generation,
 								    .ptr = message(tag, kind, METHOD_SESSION_CONNECT, bytes) });
 }
 
@@ -123,7 +130,7 @@ static void post_lost(struct user *u, uint64_t tag)
 
 	m->op = tag;
 	m->err = ERR_CLOSED;
-	sim_at(u->w, soon(u), (struct ev){ .kind = EV_USER_OUT, .a = u->id, .ptr = m });
+	sim_at(u->w, soon(u, u->server), (struct ev){ .kind = EV_USER_OUT, .a = u->id, .ptr = m });
 }
 
 static void connect(struct user *u, const struct sess_out *o)
@@ -135,8 +142,9 @@ static void connect(struct user *u, const struct sess_out *o)
 	u->generation = r->generation;
 	u->stream = o->stream;
 	u->tag = ++u->w->next_stream;
-	if (!r->up || r->paused_until) {
-		/* Refused, or not answered at all. */
+	u->last_sent = u->last_told = 0;
+	if (!r->up || (r->paused_until && rng_chance(&u->rng, 500000))) {
+		/* Refused, or not answered at all; of one that is stopped there may be a connection, and it hears all of it later. */
 		if (rng_chance(&u->rng, 700000) && !r->up)
 			post_lost(u, u->tag);
 		return;
@@ -144,6 +152,29 @@ static void connect(struct user *u, const struct sess_out *o)
 	for (size_t i = 0; i < sizeof secret; i++)
 		secret[i] = (uint8_t)rng_next(&u->rng);
 	post(u, u->tag, EVENT_STREAM_OPEN, slice_of(secret, sizeof secret));
+}
+
+/* The cell hears of it sooner or later. */
+static void drop(struct user *u)
+{
+	sim_us late = 0;
+
+	if (!u->tag)
+		return;
+	if (rng_chance(&u->rng, 200000))
+		late = rng_below(&u->rng, 3 * SIM_SECOND);
+	sim_at(u->w, in_order(soon(u, u->server) + late, &u->last_sent), (struct ev){ .kind = EV_USER_IN, .a = u->id, .b = u->server, .n = u->generation,
+										      .ptr = message(u->tag, EVENT_STREAM_CLOSED, METHOD_SESSION_CONNECT, (struct slice){ 0 }) });
+	u->tag = 0;
+}
+
+static void probe(struct user *u, uint32_t server)
+{
+	const struct replica *r = &u->w->replicas[server];
+
+	if (r->up && !(chaos(u) && rng_chance(&u->rng, 50000)))
+		sim_at(u->w, soon(u, server), (struct ev){ .kind = EV_USER_IN, .a = u->id, .b = server, .n = r->generation, .ptr = message(0, PROBE, METHOD_HEALTH_CHECK,
+																	 (struct slice){ 0 }) });
 }
 
 static struct user_call *call_slot(struct user *u, uint64_t tag)
@@ -164,13 +195,13 @@ static void start_call(struct user *u, const struct sess_out *o)
 	*c = (struct user_call){ .tag = TAG_BASE + ++u->w->next_stream, .call = o->call, .attempt = o->attempt, .method = o->method, .server = u->server,
 				 .generation = u->generation, .stream = o->method == METHOD_WATCH_WATCH || o->method == METHOD_ELECTION_OBSERVE };
 	if (o->method == METHOD_WATCH_WATCH)
-		post_call(u, c, soon(u), message(c->tag, EVENT_STREAM_OPEN, c->method, (struct slice){ 0 }));
+		post_call(u, c, soon(u, c->server), message(c->tag, EVENT_STREAM_OPEN, c->method, (struct slice){ 0 }));
 	m = message(c->tag, !c->stream ? EVENT_REQUEST : o->method == METHOD_WATCH_WATCH ? EVENT_STREAM_MESSAGE : EVENT_STREAM_OPEN, c->method, bytes);
 	TRACE(u->w, "user %u calls method %d as %llu.%u at r%u", u->id, (int)o->method, (unsigned long long)o->call, o->attempt, c->server + 1);
 	m->session = o->request_id ? sess_id(u->core) : 0;
 	m->request_id = o->request_id;
 	m->first_unanswered = o->first_unanswered;
-	post_call(u, c, soon(u), m);
+	post_call(u, c, soon(u, c->server), m);
 }
 
 /* The cell hears of it sooner or later. */
@@ -181,7 +212,7 @@ static void cancel_call(struct user *u, const struct sess_out *o)
 
 		if (!c->tag || c->call != o->call || c->attempt != o->attempt)
 			continue;
-		post_call(u, c, soon(u) + (chaos(u) && rng_chance(&u->rng, 100000) ? rng_below(&u->rng, 2 * SIM_SECOND) : 0),
+		post_call(u, c, soon(u, c->server) + (chaos(u) && rng_chance(&u->rng, 100000) ? rng_below(&u->rng, 2 * SIM_SECOND) : 0),
 			  message(c->tag, c->stream ? EVENT_STREAM_CLOSED : EVENT_CANCEL, c->method, (struct slice){ 0 }));
 		c->tag = 0;
 	}
@@ -237,6 +268,23 @@ static void over(struct user *u)
 	user_locks_over(u);
 }
 
+/* F1 */
+static void in_jeopardy(struct user *u)
+{
+	struct world *w = u->w;
+	const struct replica *leader = NULL;
+
+	w->totals.library_jeopardies++;
+	for (uint32_t i = 0; i < w->config.replicas; i++) {
+		const struct replica *r = &w->replicas[i];
+
+		if (replica_runs(r) && r->leads && (!leader || r->noted_term > leader->noted_term))
+			leader = r;
+	}
+	CHECK(w, "fail-over", !w->config.calm || !leader || w->now < leader->unseen_until || w->now < leader->leads_since + FOUND_WITHIN,
+	      "user %u is in jeopardy, %s has led for %llu ms", u->id, leader->name, (unsigned long long)((w->now - leader->leads_since) / SIM_MS));
+}
+
 static void carry_out(struct user *u)
 {
 	struct sess_update up;
@@ -252,10 +300,10 @@ static void carry_out(struct user *u)
 				post(u, u->tag, EVENT_STREAM_MESSAGE, buf_view(&o->bytes));
 			break;
 		case SESS_DROP:
-			if (o->stream == u->stream && u->tag)
-				post(u, u->tag, EVENT_STREAM_CLOSED, (struct slice){ 0 });
-			u->tag = 0;
+			if (o->stream == u->stream)
+				drop(u);
 			break;
+		case SESS_PROBE: probe(u, o->endpoint); break;
 		case SESS_CALL: start_call(u, o); break;
 		case SESS_CANCEL: cancel_call(u, o); break;
 		case SESS_ANSWER:
@@ -279,7 +327,7 @@ static void carry_out(struct user *u)
 		case SESS_STATE:
 			TRACE(u->w, "user %u: session %llx, state %d, reason %d", u->id, (unsigned long long)sess_id(u->core), (int)o->state, (int)o->reason);
 			if (o->state == HF_JEOPARDY)
-				u->w->totals.library_jeopardies++;
+				in_jeopardy(u);
 			if (o->state == HF_EXPIRED)
 				u->gone = true;
 			break;
@@ -340,6 +388,7 @@ static void begin_session(struct user *u)
 	u->followed = 0;
 	u->version = 0; /* there is none yet */
 	u->w->totals.library_sessions++;
+	u->w->totals.library_calm += u->w->config.calm;
 }
 
 static void read_key(struct user *u)
@@ -464,6 +513,15 @@ static enum status_code status_of(enum err e)
 	return e == ERR_CLOSED ? STATUS_UNAVAILABLE : err_status(e);
 }
 
+/* F2 */
+static void check_is_ours(const struct user *u, struct slice message)
+{
+	struct slice ended = wire_find_bytes(message, 6);
+
+	CHECK(u->w, "fail-over", wire_find_u64(ended, 1, 0) != HOLDFAST__V1__SESSION_END__SESSION_TAKEN_OVER, "user %u: its newest stream is taken over by one that it gave up",
+	      u->id);
+}
+
 void user_take(struct user *u, struct ev *e)
 {
 	struct call_msg *m = e->ptr;
@@ -476,12 +534,13 @@ void user_take(struct user *u, struct ev *e)
 	while (!u->gone && u->tag && u->tag == m->op && left.len >= 4) {
 		uint32_t len = (uint32_t)left.ptr[0] | (uint32_t)left.ptr[1] << 8 | (uint32_t)left.ptr[2] << 16 | (uint32_t)left.ptr[3] << 24;
 
+		check_is_ours(u, slice_of(left.ptr + 4, len));
 		step(u, (struct sess_event){ .kind = SESS_STREAM_MESSAGE, .stream = u->stream, .bytes = slice_of(left.ptr + 4, len) });
 		left = slice_of(left.ptr + 4 + len, left.len - 4 - len);
 	}
 	if (!u->gone && u->tag && u->tag == m->op && m->err) {
 		CHECK(u->w, "core", m->err != ERR_SESSION_ACK && m->err != ERR_SESSION_SECRET && m->err != ERR_SESSION_ORDER && m->err != ERR_FUTURE_REVISION &&
-					    m->err != ERR_MALFORMED, "user %u is told: %s", u->id, err_text(m->err));
+					    m->err != ERR_MALFORMED && m->err != ERR_SESSION_SUPERSEDED, "user %u is told: %s", u->id, err_text(m->err));
 		u->tag = 0;
 		step(u, (struct sess_event){ .kind = SESS_STREAM_ENDED, .stream = u->stream, .status = (int)status_of(m->err), .text = slice_of_str(err_text(m->err)) });
 	} else if (!u->gone && u->tag && u->tag == m->op) {
@@ -510,7 +569,7 @@ void user_answer(struct user *u, struct ev *e)
 		c = u->gone ? NULL : call_slot(u, m->op);
 	}
 	if (c && c->stream && !m->err) {
-		post_call(u, c, soon(u), message(c->tag, EVENT_STREAM_WRITABLE, c->method, (struct slice){ 0 }));
+		post_call(u, c, soon(u, c->server), message(c->tag, EVENT_STREAM_WRITABLE, c->method, (struct slice){ 0 }));
 	} else if (c) {
 		c->tag = 0;
 		TRACE(u->w, "user %u is answered %llu.%u: %s", u->id, (unsigned long long)c->call, c->attempt, m->err ? err_text(m->err) : "ok");
@@ -529,7 +588,9 @@ void user_arrives(struct world *w, const struct ev *e)
 	struct replica *r = &w->replicas[e->b];
 	struct inbox_item item = { .event = { .kind = (enum core_event_kind)m->err }, .bytes = buf_take(&m->bytes), .user = e->a + 1 };
 
-	if (item.event.kind == EVENT_REQUEST) {
+	if (item.event.kind == PROBE) {
+		item.probe = true;
+	} else if (item.event.kind == EVENT_REQUEST) {
 		item.request = (struct core_request){ .tag = m->op, .method = m->method, .client = slice_of_str("u"), .session = m->session,
 						      .request_id = m->request_id, .first_unanswered = m->first_unanswered,
 						      .now_unix_ms = replica_unix_ms(r) };
@@ -545,6 +606,25 @@ void user_arrives(struct world *w, const struct ev *e)
 	else
 		buf_free(&item.bytes);
 	free(m);
+}
+
+/* Asked as it runs, between two batches. */
+void user_probed(struct replica *r, const struct inbox_item *item)
+{
+	struct world *w = r->w;
+	struct user *u = &w->users[item->user - 1];
+	struct core_status st;
+
+	core_status(r->core, &st);
+	sim_at(w, soon(u, r->id), (struct ev){ .kind = EV_USER_HEARD, .a = u->id, .b = r->id, .n = st.serving });
+}
+
+void user_heard(struct user *u, const struct ev *e)
+{
+	if (u->w->now < u->frozen_until)
+		sim_at(u->w, u->frozen_until, *e);
+	else if (u->core && !u->gone)
+		step(u, (struct sess_event){ .kind = SESS_HEARD, .endpoint = e->b, .serves = e->n != 0 });
 }
 
 /* Right before the core has it. */
@@ -573,7 +653,7 @@ bool user_answered(struct replica *r, struct core_answer *a)
 		m->op = a->tag;
 		m->err = a->err;
 		m->bytes = buf_take(&a->reply);
-		sim_at(w, soon(u) + (rng_chance(&u->rng, 100000) ? rng_below(&u->rng, 2 * SIM_SECOND) : 0), (struct ev){ .kind = EV_USER_ANSWER, .a = i, .ptr = m });
+		sim_at(w, soon(u, r->id) + (rng_chance(&u->rng, 100000) ? rng_below(&u->rng, 2 * SIM_SECOND) : 0), (struct ev){ .kind = EV_USER_ANSWER, .a = i, .ptr = m });
 		break;
 	}
 	buf_free(&a->reply);
@@ -596,7 +676,7 @@ bool user_output(struct replica *r, struct core_output *o)
 		m->op = o->stream;
 		m->err = o->finished ? (o->err ? o->err : ERR_CLOSED) : ERR_OK;
 		m->bytes = buf_take(&o->messages);
-		sim_at(w, in_order(soon(u), c ? &c->last_told : &u->last_told),
+		sim_at(w, in_order(soon(u, r->id), c ? &c->last_told : &u->last_told),
 		       (struct ev){ .kind = c ? EV_USER_ANSWER : EV_USER_OUT, .a = i, .ptr = m });
 		return true;
 	}

@@ -190,9 +190,9 @@ static void print_totals(struct run *run)
 	printf("TOTAL caches: %llu sessions, %llu things cached, %llu reads from caches, %llu invalidations, %llu watches fired, %llu writes made to wait\n", N(sessions),
 	       N(cached), N(cached_reads), N(invalidations), N(watch_fires), N(gated));
 	printf("TOTAL library: %llu sessions, %llu in jeopardy, %llu reads from memory, %llu writes, %llu values told, %llu holds granted, %llu lost, "
-	       "%llu leaders told\n",
+	       "%llu leaders told; %llu sessions in calm runs\n",
 	       N(library_sessions), N(library_jeopardies), N(library_hits), N(library_writes), N(library_told), N(library_grants), N(library_lost),
-	       N(library_leaders));
+	       N(library_leaders), N(library_calm));
 	printf("COUNT %llu %llu\n", N(seeds), N(failed));
 }
 

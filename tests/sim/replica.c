@@ -180,6 +180,11 @@ static void step_items(struct replica *r, inbox_items *items, time_ms now)
 	for (size_t i = 0; i < items->len; i++) {
 		struct inbox_item *item = &items->at[i];
 
+		if (item->probe) {
+			user_probed(r, item);
+			inbox_item_free(item);
+			continue;
+		}
 		struct core_request asked = { .tag = item->tag, .method = item->method, .bytes = buf_view(&item->bytes),
 					      .now_unix_ms = replica_unix_ms(r) };
 

@@ -63,6 +63,7 @@ enum ev_kind {
 	EV_USER_IN,
 	EV_USER_OUT,
 	EV_USER_ANSWER,
+	EV_USER_HEARD, /* a: user, b: replica, n: whether it serves */
 	EV_PHASE,      /* n: enum phase */
 	EV_OPERATOR,
 };
@@ -191,6 +192,7 @@ struct inbox_item {
 	bool stream;                 /* EVENT_STREAM_* of a watcher */
 	uint32_t cacher;             /* of which cacher, plus 1 */
 	uint32_t user;               /* of which user of the library's core, plus 1 */
+	bool probe;                  /* it wants to know how this replica is */
 	struct core_request request; /* its EVENT_REQUEST */
 	struct entry_id installed;   /* EVENT_CHUNK_WRITTEN that ends an installation */
 };
@@ -217,6 +219,8 @@ struct replica {
 	sim_us wake_at;       /* the EV_WAKE that counts; SIM_NEVER: none */
 	sim_us down_until;    /* kept down until then */
 	sim_us paused_until;  /* 0: runs */
+	sim_us unseen_until;  /* what goes between it and users of the library's core is under way until then */
+	sim_us leads_since;
 	sim_us pause_next;    /* stop in the middle of the next batch for so long; 0: no */
 	bool holding;         /* an update was taken and not carried out: stopped in between */
 	struct core_update held_update;
@@ -290,6 +294,7 @@ void operator_event(struct world *w);
 
 /* ---- faults.c ---- */
 
+#define FAULT_FAIL_OVER UINT64_C(1000) /* of a run whose only fault is a fail-over */
 void faults_begin(struct world *w);
 void faults_event(struct world *w);
 void faults_one(struct world *w, uint64_t which); /* one that was scheduled by itself */

@@ -29,7 +29,7 @@ struct totals {
 	uint64_t changes, changes_refused, joined, removed;
 	uint64_t sessions, cached, cached_reads, invalidations, watch_fires, gated; /* caches */
 	uint64_t operations, work_us; /* begun by clients; the time they had for it, summed over them */
-	uint64_t library_sessions, library_jeopardies, library_hits, library_writes, library_told, library_grants, library_lost, library_leaders;
+	uint64_t library_sessions, library_jeopardies, library_hits, library_writes, library_told, library_grants, library_lost, library_leaders, library_calm;
 };
 
 struct sim_options {
@@ -56,6 +56,7 @@ struct config { /* drawn from the seed */
 	uint32_t log_memory, append_bytes, inflight, admit_window;
 	bool equal_clocks, wipes;
 	bool members; /* come and go */
+	bool calm;    /* only fail-overs */
 	bool flapping; /* leaders are cut off for a moment, again and again, with much in flight: old tails meet new snapshots */
 	uint64_t auto_compact_revisions;
 };

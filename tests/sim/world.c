@@ -68,6 +68,24 @@ static void draw_flapping(struct world *w)
 	cf->max_pending = cf->max_waiters = 100000;
 }
 
+/* Nothing goes wrong but that a leader falls silent, and that a follower is cut off: what users of the library see of it is held to be nothing (library.c). */
+static void draw_calm(struct world *w)
+{
+	struct config *cf = &w->config;
+	struct rng r;
+
+	rng_init(&r, w->opts.seed ^ UINT64_C(0xca17));
+	cf->calm = rng_chance(&r, 100000) && !cf->flapping && !cf->members && cf->replicas > 1;
+	if (!cf->calm)
+		return;
+	cf->loss = cf->dup = cf->late = cf->client_loss = 0;
+	cf->wipes = false;
+	cf->request_timeout_ms = 7000;
+	cf->max_pending = 100000;
+	if (cf->users < 2)
+		cf->users = 2;
+}
+
 static void draw_phases(struct world *w)
 {
 	sim_us end = w->opts.seconds * SIM_SECOND;
@@ -100,6 +118,7 @@ static void begin(struct world *w)
 		w->config.replicas = operator_slots(w->config.replicas);
 		w->config.wipes = false; /* slots are: they begin with empty disks */
 	}
+	draw_calm(w);
 	draw_phases(w);
 	for (uint32_t i = 0; i < w->config.replicas; i++) {
 		replica_init(w, i);
@@ -178,7 +197,7 @@ static void request_arrives(struct world *w, struct call_msg *m)
 		/* overtaken by its own end: as over gRPC, it does not come in any more */
 	} else if (r->up && r->calls.len < 4096) {
 		replica_put(r, &r->calls, (struct inbox_item){ .event = { .kind = EVENT_REQUEST }, .bytes = buf_take(&m->bytes), .op = m->op });
-	} else if (rng_chance(&w->net_rng, 800000)) {
+	} else if (rng_chance(&w->net_rng, 800000) || r->out) {
 		struct buf none = { 0 };
 
 		net_answer(w, m->op, ERR_CLOSED, &none);
@@ -283,6 +302,7 @@ static void handle(struct world *w, struct ev *e)
 	case EV_USER: user_think(&w->users[e->a]); break;
 	case EV_USER_IN: user_arrives(w, e); break;
 	case EV_USER_OUT: user_take(&w->users[e->a], e); break;
+	case EV_USER_HEARD: user_heard(&w->users[e->a], e); break;
 	case EV_USER_ANSWER: user_answer(&w->users[e->a], e); break;
 	case EV_PHASE: next_phase(w, (enum phase)e->n); break;
 	}
