@@ -1,13 +1,19 @@
 """Power cuts: what the file system had not yet given to the device is gone. The image is copied at a random moment, the copy is what is started from."""
+import pathlib
 import random
+import shutil
+import subprocess
+import tempfile
 import time
 
 import cells
 import disks
 from kit import Client, Load, insist, same_everywhere
-from runner import is_full, test
+from runner import is_full, skip, test
+from test_damage import flip
 
 IMAGE_MB = 256
+MEND_CUT = cells.TOP / "build" / "tests" / "unit" / "storage" / "mend_cut"
 
 
 class PowerCell:
@@ -24,15 +30,17 @@ class PowerCell:
                 disks.BadDisk(r, syncs="l")
         self.cell.start()
 
-    def cut(self):
-        """All at once."""
-        for r in self.cell.replicas:
+    def cut(self, replicas=None):
+        """All, or these, at once."""
+        replicas = replicas or self.cell.replicas
+        images = [self.images[self.cell.replicas.index(r)] for r in replicas]
+        for r in replicas:
             r.pause()
-        for i in self.images:
+        for i in images:
             i.copy()
-        for r in self.cell.replicas:
+        for r in replicas:
             r.kill()
-        for i in self.images:
+        for i in images:
             i.cut()
 
     def __enter__(self):
@@ -95,3 +103,94 @@ def without_syncs_power_cuts_lose_what_was_acknowledged(server):
                 print(f"lost, as expected: {str(e).splitlines()[0]}")
                 return
     raise AssertionError("five power cuts of a disk that never syncs lost nothing")
+
+
+# ---- of a replica that mends its damaged disk ----
+
+class MendCut:
+    """tests/unit/storage/mend_cut.c on an image."""
+
+    def __init__(self, folder, scene):
+        self.scene = str(scene)
+        self.damaged = folder / f"damaged{scene}"
+        self.image = disks.Image(folder, f"scene{scene}", 32)
+        self.dir = self.image.at / "data"
+        assert self.run("prepare", self.scene, self.damaged) == 0
+        shutil.copytree(self.damaged, self.dir)
+        self.image.keep()
+
+    def run(self, *args):
+        done = subprocess.run([MEND_CUT, *args], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, timeout=60)
+        self.said = done.stdout
+        return done.returncode
+
+    def live(self, step, *how):
+        """Mends up to that step; then the power is cut. Returns how far it had come."""
+        status = self.run("live", self.dir, str(step), *how)
+        assert status in (0, 77, 79), f"step {step}: ended with {status}: {self.said}"
+        self.image.copy()
+        self.image.cut()
+        return status
+
+    def check(self, status):
+        return self.run("check", self.scene, self.dir, self.damaged, str(status)) == 0
+
+
+@test(own=True, timeout=600)
+def the_power_is_cut_at_any_step_of_mending_a_damaged_disk(_server):
+    """What was damaged is found damaged again, or mended with what is lost written down; and all of it, once that was acknowledged again."""
+    if not MEND_CUT.exists():
+        skip("no mend_cut in this build")
+    disks.need_mounts()
+    scenes = int(subprocess.run([MEND_CUT, "scenes"], stdout=subprocess.PIPE, text=True, check=True).stdout)
+    cuts, ended = 0, {0: 0, 77: 0, 79: 0}
+    shm = pathlib.Path("/dev/shm")  # for speed: what counts is what has reached the loop device
+    with tempfile.TemporaryDirectory(prefix="holdfast-mend-", dir=shm if shm.is_dir() else None) as folder:
+        for scene in range(scenes):
+            m = MendCut(pathlib.Path(folder), scene)
+            try:
+                steps = range(1, 200) if is_full() else sorted(random.sample(range(1, 70), 4))
+                for step in steps:
+                    m.image.again()
+                    first = status = m.live(step)
+                    if first == 77 and random.random() < 0.3:  # and in the next start again
+                        status = m.live(random.randrange(1, 60))
+                    cuts += 1
+                    ended[status] += 1
+                    assert m.check(status), f"scene {scene}, cut before step {step} ({status}): {m.said}"
+                    if first == 0:  # there is no such step
+                        break
+                if scene == 0:  # where nothing is synced it shows, or all that would prove nothing
+                    m.image.again()
+                    assert m.live(200, "unsynced") == 0 and not m.check(0), m.said
+                    assert "what was acknowledged again is gone" in m.said, m.said
+            finally:
+                m.image.close()
+    print(f"{cuts} cuts: {ended[77]} before what was lost was acknowledged again, {ended[79]} after it, {ended[0]} at the end")
+
+
+@test(own=True, timeout=1800, full=True)
+def the_power_is_cut_again_and_again_while_a_damaged_replica_mends(server):
+    disks.need_mounts()
+    with PowerCell(server, 3) as p:
+        for n in range(30):
+            r = random.choice(p.cell.replicas)
+            with Load(p.cell, writers=4, name=b"w%d" % n, value_size=300) as load:
+                load.wait_more(120)
+                load.stop()
+            same_everywhere(p.cell)
+            r.kill()
+            snapshots = [x for x in r.data_dir.glob("snap-*") if "." not in x.name]
+            if n > 0 and snapshots and random.random() < 0.4:
+                flip(max(snapshots) / "data.mdb", b"w%d/" % random.randrange(n))
+            else:
+                flip(r.data_dir / "log/data.mdb", b"w%d/0/000005" % n)
+            for _ in range(random.randrange(1, 4)):
+                r.start()
+                time.sleep(random.random() * 0.5)
+                p.cut([r])
+            r.start()
+            p.cell.wait_ready()
+            same_everywhere(p.cell)
+            with Client(r) as c:
+                load.check(c)

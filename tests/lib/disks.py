@@ -37,6 +37,7 @@ class Image:
 
     def __init__(self, folder, name, mb):
         self.files = [folder / f"{name}.img0", folder / f"{name}.img1"]
+        self.kept = folder / f"{name}.kept"
         self.at = folder / name
         self.at.mkdir()
         self.mb = mb
@@ -67,6 +68,16 @@ class Image:
         self.files.reverse()
         self.mount()
 
+    def keep(self):
+        """What it holds now is what again() brings back."""
+        _must("umount", self.at)
+        _must("cp", "--sparse=always", self.files[0], self.kept)
+        self.mount()
+
+    def again(self):
+        _must("umount", self.at)
+        _must("cp", "--sparse=always", self.kept, self.files[0])
+        self.mount()
 
     def close(self):
         _must("umount", self.at)
