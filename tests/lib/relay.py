@@ -129,7 +129,11 @@ class Network(_Links):
     def __init__(self, replicas):
         super().__init__(replicas)
         for r in replicas:
-            r.peer_url = f"http://127.0.0.1:{self._relay(self._peer, r, r.peer_port)}"
+            self.add(r)
+
+    def add(self, replica):
+        """One that joins later: before it goes into the cell's list and starts."""
+        replica.peer_url = f"http://127.0.0.1:{self._relay(self._peer, replica, replica.peer_port)}"
 
     def _peer(self, port):
         r = _owner_of(port, self.replicas)
