@@ -2,7 +2,7 @@
 import time
 
 import cells
-from run import Load, cell_cpu, say
+from run import Load, cell_cpu, say, term
 
 
 def expiry(args):
@@ -11,8 +11,9 @@ def expiry(args):
         with cells.Cell(args.server, 3) as cell:
             load = Load(cell.replicas, "-n", n, "-ttl", "15", "expire")
             writes = Load(cell.replicas, "-rate", rate, "-dur", "40", "-n", "10000", "-size", "200", "writes") if rate else None
+            first = term(cell)
             told = load.line()
-            say(f"{n} leases that end together, {rate} writes a second besides", late_p50_ms=told["late_p50_ms"], late_p99_ms=told["late_p99_ms"],
+            say(f"{n} leases that end together, {rate} writes a second besides", elections=term(cell) - first, late_p50_ms=told["late_p50_ms"], late_p99_ms=told["late_p99_ms"],
                 late_max_ms=told["late_max_ms"], early=told["early"], renewed_within_ms=told["burst_ms"])
             if writes:
                 w = writes.line()
