@@ -6,7 +6,7 @@ import cells
 from kit import Client, KeepingAlive, clients, error_of, insist, same_everywhere, wait_queue
 from runner import skip, test
 
-WALL_CLOCK = cells.TOP / "build" / "tests" / "clock" / "wall_clock.so"
+WALL_CLOCK = cells.TOP / "build" / "tests" / "preload" / "wall_clock.so"
 DAY = 86400
 TTL = 3
 JUMPS = (400 * DAY, -4000 * DAY, 3600, -3600, 0)  # of the first; the next has the next one

@@ -1,4 +1,4 @@
-"""disks.py: disks in our hands: file systems in a file, whose power can be cut; and disks that fail on demand (tests/disk/bad_disk.c)."""
+"""disks.py: disks in our hands: file systems in a file, whose power can be cut; and disks that fail on demand (tests/preload/bad_disk.c)."""
 import ctypes
 import os
 import subprocess
@@ -6,7 +6,7 @@ import subprocess
 import cells
 import runner
 
-BAD_DISK = cells.TOP / "build" / "tests" / "disk" / "bad_disk.so"
+BAD_DISK = cells.TOP / "build" / "tests" / "preload" / "bad_disk.so"
 CLONE_NEWNS = 0x00020000
 
 

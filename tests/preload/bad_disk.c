@@ -6,58 +6,28 @@
  * O_DSYNC is stripped when a file is opened under 'l'. BAD_DISK_UNDER: only that folder and what is in it. BAD_DISK_MAP: no LMDB map is
  * larger than so many bytes. */
 #undef _FILE_OFFSET_BITS /* both names of each call are defined here */
-#include <dlfcn.h>
+#include "control.h"
+
 #include <errno.h>
-#include <fcntl.h>
 #include <stdarg.h>
-#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/uio.h>
 #include <time.h>
-#include <unistd.h>
 
 enum { WRITES = 0, SYNCS = 1, CONTROL_BYTES = 4 };
 
-static const volatile char *control;
-static const char *under;
-
-/* Not a constructor of lower priority: the first call may come from another library's. */
 static char mode(int which)
 {
-	static bool tried;
+	const volatile char *control = control_of("BAD_DISK", CONTROL_BYTES);
 
-	if (!control && !tried) {
-		const char *path = getenv("BAD_DISK");
-		int fd;
-
-		tried = true;
-		under = getenv("BAD_DISK_UNDER");
-		fd = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
-		if (fd >= 0) {
-			void *map = mmap(NULL, CONTROL_BYTES, PROT_READ, MAP_SHARED, fd, 0);
-
-			control = map == MAP_FAILED ? NULL : map;
-			close(fd);
-		}
-	}
 	return control ? control[which] : '-';
-}
-
-static void *next(const char *name)
-{
-	void *f = dlsym(RTLD_NEXT, name);
-
-	if (!f)
-		abort();
-	return f;
 }
 
 static bool concerns_path(const char *path)
 {
+	const char *under = getenv("BAD_DISK_UNDER");
 	size_t len = under ? strlen(under) : 0;
 
 	return !under || (strncmp(path, under, len) == 0 && (path[len] == 0 || path[len] == '/'));

@@ -2,33 +2,16 @@
  *
  * WALL_CLOCK names a file of eight bytes that the test changes while the process runs: seconds that are added to the time of day, as int64_t. Clocks that
  * are not the time of day are left as they are. */
-#include <dlfcn.h>
-#include <fcntl.h>
-#include <stdbool.h>
+#include "control.h"
+
 #include <stdint.h>
-#include <stdlib.h>
-#include <sys/mman.h>
 #include <sys/time.h>
 #include <time.h>
-#include <unistd.h>
 
 static int64_t offset(void)
 {
-	static const volatile int64_t *added;
-	static bool tried;
+	const volatile int64_t *added = control_of("WALL_CLOCK", sizeof *added);
 
-	if (!added && !tried) {
-		const char *path = getenv("WALL_CLOCK");
-		int fd = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
-
-		tried = true;
-		if (fd >= 0) {
-			void *map = mmap(NULL, sizeof *added, PROT_READ, MAP_SHARED, fd, 0);
-
-			added = map == MAP_FAILED ? NULL : map;
-			close(fd);
-		}
-	}
 	return added ? *added : 0;
 }
 
@@ -38,7 +21,7 @@ int clock_gettime(clockid_t clock, struct timespec *ret)
 	int rc;
 
 	if (!real)
-		real = (int (*)(clockid_t, struct timespec *))(uintptr_t)dlsym(RTLD_NEXT, "clock_gettime");
+		real = (int (*)(clockid_t, struct timespec *))(uintptr_t)next("clock_gettime");
 	rc = real(clock, ret);
 	if (rc == 0 && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE))
 		ret->tv_sec += offset();
