@@ -90,6 +90,18 @@ def a_leader_that_was_stopped_is_fenced_off(server):
             w.process.kill()
 
 
+def counted(some):
+    """SAFE now, ever in JEOPARDY, EXPIRED; the least time that any has left."""
+    counts = [list(map(int, p.ask("counts", "counts").split()[1:])) for p in some]
+    return [*(sum(c[i] for c in counts) for i in range(3)), min(c[3] for c in counts)]
+
+
+def renewed(some, ttl, since):
+    """By what was sent after that instant."""
+    asked = time.monotonic()
+    return counted(some)[3] > max(0, ttl * 990 - (asked - since) * 1000)
+
+
 @test(own=True, timeout=200)
 def no_session_is_lost_with_the_leader(server):
     """The leader is killed, then the next one stopped: every session is renewed by another, none has ended, and most were SAFE all the while."""
@@ -97,26 +109,16 @@ def no_session_is_lost_with_the_leader(server):
     with cells.Cell(server, 3) as cell:
         some = [Lines([built(server, "tests/e2e/contender/contender"), cell.endpoints, "", sessions // 4, ttl, ""]) for _ in range(4)]
 
-        def counted():
-            """SAFE now, ever in JEOPARDY, EXPIRED; the least time that any has left."""
-            counts = [list(map(int, p.ask("counts", "counts").split()[1:])) for p in some]
-            return [*(sum(c[i] for c in counts) for i in range(3)), min(c[3] for c in counts)]
-
-        def renewed(since):
-            """By what was sent after that instant."""
-            asked = time.monotonic()
-            return counted()[3] > max(0, ttl * 990 - (asked - since) * 1000)
-
         for p in some:
             p.wait("open", 60)
         for harm, heal in ((cells.Replica.kill, cells.Replica.start), (cells.Replica.pause, cells.Replica.resume)):
             leader = cell.leader()
             began = time.monotonic()
             harm(leader)
-            cells.wait_for("all are renewed", lambda since=began: renewed(since), 60, step=0.1)
+            cells.wait_for("all are renewed", lambda since=began: renewed(some, ttl, since), 60, step=0.1)
             heal(leader)
             cell.wait_ready([leader])
-        safe, jeopardy, expired, _ = counted()
+        safe, jeopardy, expired, _ = counted(some)
         assert expired == 0, f"{expired} of {sessions} sessions were lost with the leader"
         assert jeopardy * 2 < sessions, f"{jeopardy} of {sessions} sessions were in jeopardy"
         assert safe == sessions, f"{safe} of {sessions} are safe"
@@ -124,6 +126,25 @@ def no_session_is_lost_with_the_leader(server):
             p.tell("close")
             p.wait("closed", 60)
             assert p.end() == 0
+
+
+@test(own=True, timeout=120)
+def a_replica_that_is_cut_off_from_the_cell_is_left(server):
+    """It lives, and says so, and that it has no leader: sessions go on at one that has."""
+    ttl = 5
+    with cells.Cell(server, 3, relays=True) as cell:
+        p = Lines([built(server, "tests/e2e/contender/contender"), cell.endpoints, "", 40, ttl, ""])
+        p.wait("open", 60)
+        began = time.monotonic()
+        cell.network.isolate(cell.leader())
+        cells.wait_for("all are renewed", lambda: renewed([p], ttl, began), 60, step=0.1)
+        safe, _, expired, _ = counted([p])
+        assert (safe, expired) == (40, 0), f"{safe} are safe, {expired} have ended"
+        cell.network.heal()
+        cell.wait_ready()
+        p.tell("close")
+        p.wait("closed", 60)
+        assert p.end() == 0
 
 
 @test(own=True, timeout=300)
