@@ -67,6 +67,13 @@ static void add_target(struct link *l, const char *format, const char *host, con
 	l->targets[l->targets_len++] = (struct target){ .text = copy(text) };
 }
 
+static void add_tls_path(struct link *l, const struct url *u)
+{
+	char text[300];
+	snprintf(text, sizeof(text), "unixs://%s", u->path);
+	l->targets[l->targets_len++] = (struct target){ copy(text), copy(u->path), copy(""), copy("localhost") };
+}
+
 /* The resolver of the system knows all addresses of a name; a scope is of the address, not of who is there. */
 static void add_tls_target(struct link *l, const struct url *u)
 {
@@ -107,9 +114,12 @@ static bool add_targets(struct link *l, const char *text)
 	if (!url_parse(text, &u) || !url_is_dialable(&u))
 		return false;
 	if (url_is_tls(&u)) {
-		if (!l->peers->tls || url_is_unix(&u))
+		if (!l->peers->tls)
 			return false;
-		add_tls_target(l, &u);
+		if (url_is_unix(&u))
+			add_tls_path(l, &u);
+		else
+			add_tls_target(l, &u);
 	} else if (url_is_unix(&u)) {
 		add_target(l, "unix:%s%s", u.path, "");
 	} else if (strcmp(u.host, "localhost") == 0) {

@@ -20,6 +20,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -76,7 +77,7 @@ static int connect_to(const struct dial *d, const struct addrinfo *ai)
 		return -1;
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 	setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &user_timeout, sizeof(user_timeout));
-	if (connect(fd, ai->ai_addr, ai->ai_addrlen) == 0)
+	if (connect(fd, ai->ai_addr, ai->ai_addrlen) == 0) /* a Unix socket's at once, or not at all */
 		return fd;
 	if (errno == EINPROGRESS && wait_for(d, fd, POLLOUT) && getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len) == 0 && error == 0)
 		return fd;
@@ -84,10 +85,28 @@ static int connect_to(const struct dial *d, const struct addrinfo *ai)
 	return -1;
 }
 
+static bool is_path(const struct dial *d)
+{
+	return d->port[0] == '\0';
+}
+
+static int connect_to_path(const struct dial *d)
+{
+	struct sockaddr_un un = { .sun_family = AF_UNIX };
+	struct addrinfo ai = { .ai_family = AF_UNIX, .ai_addr = (struct sockaddr *)&un, .ai_addrlen = sizeof(un) };
+	size_t len = strlen(d->host);
+	if (len >= sizeof(un.sun_path))
+		return -1;
+	memcpy(un.sun_path, d->host, len);
+	return connect_to(d, &ai);
+}
+
 static int connect_any(const struct dial *d)
 {
 	struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV }, *list;
 	int fd = -1;
+	if (is_path(d))
+		return connect_to_path(d);
 	if (getaddrinfo(d->host, d->port, &hints, &list) != 0)
 		return -1;
 	for (const struct addrinfo *ai = list; ai && fd < 0; ai = ai->ai_next)
@@ -99,7 +118,7 @@ static int connect_any(const struct dial *d)
 static bool shake_hands(const struct dial *d, SSL *ssl, int fd)
 {
 	char address[300];
-	snprintf(address, sizeof(address), "%s:%s", d->host, d->port);
+	snprintf(address, sizeof(address), "%s%s%s", d->host, is_path(d) ? "" : ":", d->port);
 	for (;;) {
 		int r, error;
 		ERR_clear_error();

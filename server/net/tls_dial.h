@@ -12,7 +12,8 @@
 struct tls_dialer;
 
 struct tls_dialer *tls_dialer_new(struct tls_context *t, uint32_t timeout_ms); /* a reference of its own; the time for connection and handshake */
-/* host: a name or an address to connect to; name: what the certificate must be for. Negative: no descriptors, or too many dials. Any thread. */
+/* host: a name or an address to connect to, or with port "" the path of a socket; name: what the certificate must be for. Negative: no descriptors, or too many
+ * dials. Any thread. */
 int tls_dialer_dial(struct tls_dialer *d, const char *host, const char *port, const char *name);
 /* Closes what is open, gives up what is under way; what the resolver does not come back from is left behind. NULL is fine. */
 void tls_dialer_free(struct tls_dialer *d);

@@ -270,6 +270,31 @@ def _is_over(s):
 
 
 @test()
+def unix_sockets_speak_tls_as_well(server):
+    """unixs:// for clients and between replicas: mutual, as over TCP."""
+    with certificates() as own, tempfile.TemporaryDirectory() as d:
+        cluster = f"a=unixs://{d}/pa,b=unixs://{d}/pb"
+        for n in "ab":
+            cells.spawn([server, "--name", n, "--data-dir", f"{d}/{n}", "--listen-client-urls", f"unixs://{d}/c{n}", "--listen-peer-urls", f"unixs://{d}/p{n}",
+                         "--initial-advertise-peer-urls", f"unixs://{d}/p{n}", "--initial-cluster", cluster, *own.flags()], stderr=subprocess.DEVNULL)
+
+        def health(path, context):
+            with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as plain:
+                plain.settimeout(5)
+                plain.connect(path)
+                with context.wrap_socket(plain, server_hostname="localhost") if context else plain as s:
+                    s.sendall(GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+                    return s.recv(4096)
+            return b""
+        for n in "ab":
+            cells.wait_for(f"{n} serves", lambda n=n: b'"true"' in health(f"{d}/c{n}", own.context("alice")))
+        assert health(f"{d}/ca", own.context()) == health(f"{d}/ca", None) == b""
+        # This client looks for the path in the certificate.
+        assert etcdctl(f"unixs://{d}/ca", "--insecure-skip-tls-verify", "put", "k", "v") == "OK\n"
+        assert etcdctl(f"unixs://{d}/cb", "--insecure-skip-tls-verify", "get", "k") == "k\nv\n"
+
+
+@test()
 def certificates_of_its_own_making(server):
     """--auto-tls and --peer-auto-tls: kept over restarts, and made anew when they would expire."""
     with tempfile.TemporaryDirectory() as folder:

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -143,6 +144,35 @@ START_TEST(dial__believes_only_what_is_in_order)
 }
 END_TEST
 
+/* A Unix socket's path stands where a host does; one that is too long is nobody's. */
+START_TEST(dial__goes_to_a_path)
+{
+	struct tls_context *t = context_of(&config);
+	struct tls_dialer *dialer = tls_dialer_new(t, 5000);
+	struct sockaddr_un un = { .sun_family = AF_UNIX };
+	int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), fd, peer;
+	char hello, longer[200];
+	snprintf(un.sun_path, sizeof(un.sun_path), "%s", kit_path("listener"));
+	ck_assert_int_eq(bind(listener, (struct sockaddr *)&un, sizeof(un)), 0);
+	ck_assert_int_eq(listen(listener, 8), 0);
+	fd = tls_dialer_dial(dialer, un.sun_path, "", "localhost");
+	peer = accept(listener, NULL, NULL);
+	ck_assert_int_ge(peer, 0);
+	ck_assert_int_eq(read(peer, &hello, 1), 1);
+	ck_assert_int_eq(hello, 0x16);
+	close(peer);
+	ck_assert(test_closed_within(fd, 5000));
+	close(fd);
+	snprintf(longer, sizeof(longer), "/%0150d", 0);
+	fd = tls_dialer_dial(dialer, longer, "", "localhost");
+	ck_assert(test_closed_within(fd, 5000));
+	close(fd);
+	close(listener);
+	tls_dialer_free(dialer);
+	tls_context_free(t);
+}
+END_TEST
+
 START_TEST(dial__gives_up)
 {
 	struct tls_context *t = context_of(&config);
@@ -183,6 +213,7 @@ static void add_tests(TCase *c)
 	tcase_add_test(c, self__is_kept_and_made_anew_before_it_expires);
 	tcase_add_test(c, self__is_renewed_while_it_serves);
 	tcase_add_loop_test(c, dial__believes_only_what_is_in_order, 0, LEN(links));
+	tcase_add_test(c, dial__goes_to_a_path);
 	tcase_add_test(c, dial__gives_up);
 }
 
