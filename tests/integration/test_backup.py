@@ -2,6 +2,7 @@
 import base64
 import json
 import pathlib
+import re
 import subprocess
 import time
 
@@ -186,7 +187,12 @@ def over_the_quota_the_alarm_comes_and_goes_by_itself(server):
         assert e and e.details() == "etcdserver: mvcc: database space exceeded", e
         cells.wait_for("the alarm is up", lambda: [a.alarm for a in cs[1].maintenance.Alarm(pb.AlarmRequest(), timeout=5).alarms] == [1])
         assert "four fifths" in cell.leader().log_path.read_text()
+
+        def near():
+            return re.search(r"^holdfast_quota_near (\d)$", cells.http(cell.leader().url + "/metrics")[1], re.M)[1]
+        assert near() == "1"
         cs[2].lease.LeaseRevoke(pb.LeaseRevokeRequest(ID=lease), timeout=5)
         cs[2].kv.DeleteRange(pb.DeleteRangeRequest(key=b"k", range_end=b"l"), timeout=5)
         insist(lambda: cs[1].put(b"again", b"x"))
         cells.wait_for("the alarm is gone", lambda: not cs[1].maintenance.Alarm(pb.AlarmRequest(), timeout=5).alarms)
+        cells.wait_for("and the warning", lambda: near() == "0")
