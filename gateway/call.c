@@ -5,6 +5,7 @@
  * the loop, from which alone calls in come, ends and frees it. */
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "internal.h"
 
@@ -155,7 +156,7 @@ enum err json_call_metadata(struct json_call *c, const h2o_req_t *req, const cha
 			*ret_text = "invalid grpc-timeout";
 			return ERR_BAD_METADATA;
 		}
-		c->deadline_ms = gateway_clock_ms() + ms + 1;
+		c->deadline_ms = mono_ms() + ms + 1;
 	}
 	c->token = buf_copy_of(c->service.token);
 	c->service.token = buf_view(&c->token);

@@ -5,6 +5,7 @@
  *
  * Replies of a stream are gathered in `queued` while h2o writes `sending`; the service hears of each that h2o has written, and sends only so far
  * ahead. So a client that does not read costs a bounded amount. */
+#include "base/clock.h"
 #include "base/mem.h"
 #include "internal.h"
 #include "json.h"
@@ -314,7 +315,7 @@ int exchange_begin(h2o_handler_t *handler, h2o_req_t *req)
 	c->exchange = ex;
 	c->reading_since_ms = 0;
 	if (c->hung_up_ms) {
-		c->hung_up_ms = gateway_clock_ms();
+		c->hung_up_ms = mono_ms();
 		req->http1_is_persistent = 0;
 	}
 	route(ex);

@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "internal.h"
 
@@ -17,13 +18,6 @@ struct adopted {
 	struct identity *identity;
 	bool pages_only;
 };
-
-uint64_t gateway_clock_ms(void)
-{
-	struct timespec ts;
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
-}
 
 /* The message goes out behind the lock, or the loop would wake up only to wait for it; `wakers` keeps the loop's queue alive until it is out. */
 void gateway_wake_and_unlock(struct gateway *g)
@@ -66,7 +60,7 @@ static void move_list(struct list *from, struct list *to)
 static void begin_stop(struct gateway *g)
 {
 	g->stopping = true;
-	g->stopping_since_ms = gateway_clock_ms();
+	g->stopping_since_ms = mono_ms();
 	g->ctx.shutdown_requested = 1;
 	connections_shut(g, /*idle_only=*/true);
 	json_calls_stop(g, /*streams_only=*/true);
@@ -85,7 +79,7 @@ static void on_wake(h2o_multithread_receiver_t *receiver, h2o_linklist_t *messag
 	move_list(&g->adopted, &adopted);
 	stop = g->stop;
 	pthread_mutex_unlock(&g->mu);
-	g->now_ms = gateway_clock_ms();
+	g->now_ms = mono_ms();
 	adopt_all(g, &adopted);
 	json_calls_drain(g);
 	probes_drain(g);
@@ -108,7 +102,7 @@ static void stop_tick(struct gateway *g)
 static void on_tick(h2o_timeout_entry_t *entry)
 {
 	struct gateway *g = CONTAINER_OF(entry, struct gateway, tick);
-	g->now_ms = gateway_clock_ms();
+	g->now_ms = mono_ms();
 	json_calls_tick(g);
 	probes_tick(g);
 	connections_tick(g);
@@ -211,7 +205,7 @@ struct gateway *gateway_new(const struct gateway_config *config)
 	struct gateway *g = mem_zalloc(sizeof(*g));
 	struct start s = { .gateway = g, .mu = PTHREAD_MUTEX_INITIALIZER, .cond = PTHREAD_COND_INITIALIZER };
 	g->config = *config;
-	g->now_ms = gateway_clock_ms();
+	g->now_ms = mono_ms();
 	pthread_mutex_init(&g->mu, NULL);
 	list_init(&g->connections);
 	list_init(&g->calls);

@@ -135,7 +135,6 @@ struct gateway {
 	h2o_multithread_message_t wake;
 };
 
-uint64_t gateway_clock_ms(void);
 void gateway_wake_and_unlock(struct gateway *g); /* gateway.mu */
 
 /* connection.c */

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "signals.h"
 
@@ -106,7 +107,7 @@ static struct endpoint *wait_endpoint(struct link *l, const struct ask *a, uint6
 {
 	for (;;) {
 		struct endpoint *e = pick(l, a);
-		uint64_t now = now_ms();
+		uint64_t now = boot_ms();
 		if (interrupted(a, ret))
 			return NULL;
 		if (e)
@@ -122,7 +123,7 @@ static struct endpoint *wait_endpoint(struct link *l, const struct ask *a, uint6
 static uint64_t attempt_end(struct link *l, const struct ask *a, uint64_t deadline)
 {
 	uint64_t part = a->timeout_ms / (uint64_t)link_len(l);
-	uint64_t end = now_ms() + (part < ATTEMPT_MIN_MS ? ATTEMPT_MIN_MS : part);
+	uint64_t end = boot_ms() + (part < ATTEMPT_MIN_MS ? ATTEMPT_MIN_MS : part);
 	return a->again == ASK_ONCE || a->only || end > deadline ? deadline : end;
 }
 
@@ -137,7 +138,7 @@ static bool attempt_run(struct link *l, const struct ask *a, struct endpoint *e,
 			call_drop(c);
 			return false;
 		}
-		if (now_ms() >= deadline) {
+		if (boot_ms() >= deadline) {
 			call_drop(c);
 			t->code = STATUS_DEADLINE_EXCEEDED;
 			snprintf(t->text, sizeof(t->text), "no answer");
@@ -185,14 +186,14 @@ static bool judge(struct link *l, const struct ask *a, struct endpoint *e, struc
 
 static void pause_a_moment(struct link *l, const struct ask *a)
 {
-	uint64_t until = now_ms() + PAUSE_MS;
-	while (now_ms() < until && signals_stop_count() < (a->stops ? a->stops : 1))
+	uint64_t until = boot_ms() + PAUSE_MS;
+	while (boot_ms() < until && signals_stop_count() < (a->stops ? a->stops : 1))
 		link_run(l, until);
 }
 
 void ask(struct link *l, const struct ask *a, struct answer *ret)
 {
-	uint64_t begun = now_ms(), deadline = begun + a->timeout_ms;
+	uint64_t begun = boot_ms(), deadline = begun + a->timeout_ms;
 	bool final = false;
 	memset(ret, 0, sizeof(*ret));
 	while (!final) {
@@ -203,7 +204,7 @@ void ask(struct link *l, const struct ask *a, struct answer *ret)
 		final = !attempt_run(l, a, e, attempt_end(l, a, deadline), &t, ret) || judge(l, a, e, &t, ret);
 		buf_free(&t.reply);
 		buf_free(&t.details);
-		if (!final && now_ms() + PAUSE_MS >= deadline) {
+		if (!final && boot_ms() + PAUSE_MS >= deadline) {
 			nobody(l, a, ret);
 			return;
 		}

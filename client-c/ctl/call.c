@@ -8,6 +8,7 @@
 #include <grpc/support/time.h>
 #include <stdio.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "base/pbw.h"
 
@@ -132,7 +133,7 @@ static grpc_byte_buffer *packed(const ProtobufCMessage *m)
 
 static gpr_timespec rpc_deadline(uint64_t deadline_ms)
 {
-	uint64_t now = now_ms();
+	uint64_t now = boot_ms();
 	if (deadline_ms == NEVER_MS)
 		return gpr_inf_future(GPR_CLOCK_MONOTONIC);
 	return rpc_in_ms(deadline_ms > now ? deadline_ms - now : 0);

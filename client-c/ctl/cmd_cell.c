@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "ctl.h"
 #include "etcd/rpc.pb-c.h"
@@ -100,9 +101,9 @@ static void every_one(struct every *v, int i, bool *ret_interrupted)
 	const struct ask a = { .method = v->method, .request = v->request, .again = ASK_AGAIN, .timeout_ms = v->c->args.timeout_ms, .only = i + 1 };
 	const char *endpoint = link_name(v->c->link, i);
 	struct answer answer;
-	uint64_t begun = now_ms(), took;
+	uint64_t begun = boot_ms(), took;
 	ask(v->c->link, &a, &answer);
-	took = now_ms() - begun;
+	took = boot_ms() - begun;
 	*ret_interrupted = answer.kind == ANSWER_INTERRUPTED;
 	if (answer.kind != ANSWER_OK) {
 		answer.where[0] = '\0';

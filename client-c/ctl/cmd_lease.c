@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "ctl.h"
+#include "base/clock.h"
 #include "etcd/rpc.pb-c.h"
 #include "session.h"
 #include "signals.h"
@@ -119,7 +120,7 @@ int command_lease_keep_alive(struct ctl *c)
 	if (!lease_word(c, &lease))
 		return EXIT_USAGE;
 	session_init(&s, c->link, lease);
-	give_up = now_ms() + c->args.timeout_ms;
+	give_up = boot_ms() + c->args.timeout_ms;
 	while (!signals_stopped()) {
 		uint64_t next = session_run(&s);
 		if (s.renewals > told) {
@@ -138,7 +139,7 @@ int command_lease_keep_alive(struct ctl *c)
 			break;
 		}
 		/* An unknown TTL: nothing was ever answered. */
-		if (now_ms() >= (told ? s.end_ms : give_up)) {
+		if (boot_ms() >= (told ? s.end_ms : give_up)) {
 			ctl_error("cannot renew lease %s: no answer for %s", c->args.words[0], told ? "all of its life" : "all of the time-out");
 			code = EXIT_NO_ANSWER;
 			break;

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/hash.h"
 #include "ctl.h"
 #include "etcd/rpc.pb-c.h"
@@ -34,7 +35,7 @@ struct saving {
 /* A line that is written over. */
 static void tell(struct saving *s, uint64_t left)
 {
-	uint64_t now = now_ms();
+	uint64_t now = boot_ms();
 	if (!s->tells || (s->told_ms && now < s->told_ms + TELL_MS))
 		return;
 	s->told_ms = now;

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 
+#include "base/clock.h"
 #include "signals.h"
 
 enum { RETRY_MS = 200, OPEN_MS = 2000 /* the first reply of a replica; then another one is asked */ };
@@ -47,7 +48,7 @@ static void on_end(void *owner, int code, const char *text, struct slice details
 	}
 	snprintf(f->why, sizeof(f->why), "%s", text);
 	link_pass(f->c->link, f->at);
-	f->retry_ms = now_ms() + RETRY_MS;
+	f->retry_ms = boot_ms() + RETRY_MS;
 }
 
 static const struct call_class class = { on_message, on_end };
@@ -62,7 +63,7 @@ static void leave_silent(struct flow *f)
 
 static void open_when_due(struct flow *f)
 {
-	uint64_t now = now_ms();
+	uint64_t now = boot_ms();
 	if (f->call && !f->heard && now >= f->opened_ms + OPEN_MS && link_len(f->c->link) > 1)
 		leave_silent(f);
 	if (f->call || now < f->retry_ms)
@@ -88,10 +89,10 @@ static void give_up(struct flow *f)
 
 int flow_run(struct flow *f)
 {
-	uint64_t begun = now_ms();
+	uint64_t begun = boot_ms();
 	bool ever = false;
 	while (!f->over && !signals_stopped()) {
-		uint64_t now = now_ms();
+		uint64_t now = boot_ms();
 		ever |= f->heard;
 		open_when_due(f);
 		if (!ever && now >= begun + f->c->args.timeout_ms) {

@@ -1,6 +1,7 @@
 /* follow.c: see follow.h. */
 #include "follow.h"
 
+#include "base/clock.h"
 #include "etcd/rpc.pb-c.h"
 
 enum { RETRY_MS = 300 };
@@ -36,7 +37,7 @@ static void on_watch(void *owner, struct slice bytes)
 	if (r->canceled) {
 		f->rev = r->compact_revision ? 0 : f->rev;
 		follow_deinit(f);
-		f->next_ms = now_ms() + RETRY_MS;
+		f->next_ms = boot_ms() + RETRY_MS;
 	}
 	protobuf_c_message_free_unpacked(m, NULL);
 }
@@ -62,7 +63,7 @@ static void on_end(void *owner, int code, const char *text, struct slice details
 	struct follow *f = owner;
 	(void)code, (void)text, (void)details;
 	f->call = NULL;
-	f->next_ms = now_ms() + RETRY_MS;
+	f->next_ms = boot_ms() + RETRY_MS;
 }
 
 static const struct call_class watch_class = { on_watch, on_end }, look_class = { on_look, on_end };
@@ -92,7 +93,7 @@ static void look(struct follow *f, ProtobufCBinaryData key)
 uint64_t follow_run(struct follow *f)
 {
 	ProtobufCBinaryData key = { .data = (uint8_t *)(uintptr_t)f->key.ptr, .len = f->key.len };
-	uint64_t now = now_ms();
+	uint64_t now = boot_ms();
 	if (f->call || f->deleted)
 		return NEVER_MS;
 	if (now < f->next_ms)

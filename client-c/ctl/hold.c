@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "child.h"
 #include "etcd/rpc.pb-c.h"
@@ -59,7 +60,7 @@ static int grant(struct hold *h)
 	struct ask a = { .method = METHOD_LEASE_GRANT, .request = &r.base, .again = ASK_AGAIN, .timeout_ms = h->c->args.timeout_ms,
 			 .patient = args_given(&h->c->args, FLAG_TIMEOUT) };
 	struct answer answer;
-	uint64_t sent = now_ms();
+	uint64_t sent = boot_ms();
 	int code = EXIT_DONE;
 	r.id = random_lease();
 	r.ttl = h->c->args.ttl_s;
@@ -98,7 +99,7 @@ static void on_end(void *owner, int code, const char *text, struct slice details
 		return;
 	if (!is_held(code, text) && (code == STATUS_OK || is_passing(code, text))) {
 		link_pass(h->c->link, h->at);
-		h->retry_ms = now_ms() + RETRY_MS;
+		h->retry_ms = boot_ms() + RETRY_MS;
 		return;
 	}
 	h->refused = true;
@@ -112,7 +113,7 @@ static const struct call_class question_class = { on_reply, on_end };
 
 static void ask_when_due(struct hold *h, uint64_t wait_until)
 {
-	uint64_t now = now_ms();
+	uint64_t now = boot_ms();
 	if (h->call || now < h->retry_ms)
 		return;
 	h->at = link_pick(h->c->link);
@@ -156,13 +157,13 @@ static void leave_with_session(struct hold *h, uint64_t *failovers)
 static int acquire(struct hold *h)
 {
 	const struct args *a = &h->c->args;
-	uint64_t begun = now_ms(), failovers = 0;
+	uint64_t begun = boot_ms(), failovers = 0;
 	uint64_t until = a->try_only ? begun : args_given(a, FLAG_WAIT) ? begun + a->wait_ms : NEVER_MS;
 	uint64_t notice = isatty(STDERR_FILENO) ? begun + NOTICE_MS : NEVER_MS;
 	/* The cell keeps the bound; when it does not answer at all, we do. */
 	uint64_t give_up = until == NEVER_MS ? NEVER_MS : until + a->timeout_ms;
 	while (!h->granted) {
-		uint64_t next = session_run(&h->session), now = now_ms();
+		uint64_t next = session_run(&h->session), now = boot_ms();
 		if (signals_stopped())
 			return EXIT_SIGNAL + signals_stopped();
 		if (h->refused)
@@ -215,7 +216,7 @@ static int hold_only(struct hold *h, struct holding *g)
 		return out_failed();
 	while (!signals_stopped()) {
 		uint64_t next;
-		if (holding_run(h, g, &next) || now_ms() >= h->session.end_ms)
+		if (holding_run(h, g, &next) || boot_ms() >= h->session.end_ms)
 			return lost(h, g);
 		link_run(h->c->link, earlier(next, h->session.end_ms));
 	}
@@ -249,7 +250,7 @@ static void set_term(struct running *r)
 
 static void steer(struct hold *h, struct running *r, bool over)
 {
-	uint64_t now = now_ms(), end = h->session.end_ms;
+	uint64_t now = boot_ms(), end = h->session.end_ms;
 	if (over || now + term_ms(h) >= end)
 		r->lost = true;
 	if (r->phase == PHASE_RUNS && (r->lost || signals_stopped())) {
@@ -298,7 +299,7 @@ static int start_command(struct hold *h, struct running *r)
 	env[0] = (char *)name.ptr;
 	fprintf(stderr, "holding %s '%s' token %" PRId64 " lease %s\n", h->class->noun, shown_name(h), h->token, id);
 	/* H1: what was written may have taken its time. */
-	if (now_ms() + term_ms(h) >= h->session.end_ms) {
+	if (boot_ms() + term_ms(h) >= h->session.end_ms) {
 		ctl_error("lost %s '%s' before '%s' was started", h->class->noun, shown_name(h), h->c->args.run[0]);
 		e = -1;
 	} else {
@@ -324,7 +325,7 @@ static int hold_command(struct hold *h, struct holding *g)
 			break;
 		steer(h, &r, over);
 		if (r.child.over)
-			next = earlier(next, now_ms() + KILL_AGAIN_MS);
+			next = earlier(next, boot_ms() + KILL_AGAIN_MS);
 		link_run(h->c->link, earlier(next, steer_next(h, &r)));
 	}
 	return r.lost ? lost(h, g) : child_exit_code(&r.child);

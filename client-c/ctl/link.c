@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "signals.h"
 
@@ -21,13 +22,6 @@ enum {
 	END_PATIENCE_MS = 200,
 	MESSAGE_MAX = 1 << 30,
 };
-
-uint64_t now_ms(void)
-{
-	struct timespec ts;
-	clock_gettime(CLOCK_BOOTTIME, &ts);
-	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
-}
 
 /* ---- being woken ---- */
 
@@ -133,7 +127,7 @@ static struct endpoint *with_token(struct link *l, struct endpoint *e)
 struct endpoint *link_pick(struct link *l)
 {
 	struct endpoint *second = NULL;
-	uint64_t now = now_ms();
+	uint64_t now = boot_ms();
 	bool all;
 	for (int k = 0; k < l->len; k++) {
 		struct endpoint *e = &l->endpoints[(l->current + k) % l->len];
@@ -169,7 +163,7 @@ struct endpoint *link_pick_only(struct link *l, int i)
 
 void link_pass(struct link *l, struct endpoint *e)
 {
-	e->passed_until = now_ms() + PASS_MS;
+	e->passed_until = boot_ms() + PASS_MS;
 	if (&l->endpoints[l->current] == e)
 		l->current = (l->current + 1) % l->len;
 }
@@ -218,12 +212,12 @@ static void endpoints_init(struct link *l, char *const *endpoints, int len)
 /* K1. False: something does not come back. */
 static bool endpoints_end(struct link *l)
 {
-	uint64_t give_up = now_ms() + END_PATIENCE_MS;
+	uint64_t give_up = boot_ms() + END_PATIENCE_MS;
 	l->ending = true;
 	for (int i = 0; i < l->len; i++)
 		grpc_channel_destroy(l->endpoints[i].channel);
 	l->len = 0;
-	while (l->live > 0 && now_ms() < give_up)
+	while (l->live > 0 && boot_ms() < give_up)
 		rpc_run(l->cq, rpc_in_ms(20));
 	l->ending = false;
 	return l->live == 0;
@@ -260,7 +254,7 @@ bool link_renew(struct link *l, char *const *endpoints, int len)
 
 void link_run(struct link *l, uint64_t until_ms)
 {
-	uint64_t now = now_ms(), wait = until_ms > now ? until_ms - now : 0;
+	uint64_t now = boot_ms(), wait = until_ms > now ? until_ms - now : 0;
 	uint64_t most = l->dial_since && !l->dialled_all ? 20 : TICK_MS;
 	rpc_run(l->cq, rpc_in_ms(wait < most ? wait : most));
 }
@@ -308,7 +302,7 @@ void link_why(struct link *l, int i, char ret[200])
 {
 	static const struct call_class class = { .end = why_end };
 	struct why w = { .ret = ret };
-	uint64_t until = now_ms() + 300;
+	uint64_t until = boot_ms() + 300;
 	struct call *c;
 	const ProtobufCMessageDescriptor *d = method_by_id(METHOD_KV_RANGE)->request;
 	ProtobufCMessage *request = message_of(d, slice_of(NULL, 0));
@@ -319,7 +313,7 @@ void link_why(struct link *l, int i, char ret[200])
 	}
 	/* A call on a connection that failed ends at once, and says why. */
 	c = call_start(l, &l->endpoints[i], METHOD_KV_RANGE, request, until, &class, &w);
-	while (!w.over && now_ms() < until)
+	while (!w.over && boot_ms() < until)
 		link_run(l, until);
 	if (!w.over) {
 		call_drop(c);

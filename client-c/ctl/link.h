@@ -18,7 +18,6 @@ struct call;
 #define NEVER_MS UINT64_MAX
 
 /* A clock that goes on while the machine sleeps, as leases do. */
-uint64_t now_ms(void);
 
 /* The endpoints (see args_endpoints) are copied. Signals are blocked by now (signals.h). NULL: gRPC refuses the certificate or its key. */
 struct link *link_new(char *const *endpoints, int len, const struct security *security);

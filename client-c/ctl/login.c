@@ -8,6 +8,7 @@
 #include <termios.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "ctl.h"
 #include "etcd/rpc.pb-c.h"
@@ -83,7 +84,7 @@ static void on_end(void *owner, int code, const char *text, struct slice details
 		return;
 	lg->refused = code == STATUS_INVALID_ARGUMENT;
 	snprintf(lg->text, sizeof(lg->text), "%s", text);
-	lg->retry_ms = now_ms() + (lg->refused ? REFUSED_RETRY_MS : RETRY_MS);
+	lg->retry_ms = boot_ms() + (lg->refused ? REFUSED_RETRY_MS : RETRY_MS);
 	if (!lg->refused)
 		link_pass(lg->link, lg->at);
 }
@@ -94,13 +95,13 @@ bool login_ready(struct login *lg, struct link *l, struct endpoint *e)
 	Etcdserverpb__AuthenticateRequest r = ETCDSERVERPB__AUTHENTICATE_REQUEST__INIT;
 	if (lg->have || lg->off)
 		return true;
-	if (lg->call || now_ms() < lg->retry_ms)
+	if (lg->call || boot_ms() < lg->retry_ms)
 		return false;
 	r.name = lg->user;
 	r.password = lg->password;
 	lg->link = l;
 	lg->at = e;
-	lg->call = call_start(l, e, METHOD_AUTH_AUTHENTICATE, &r.base, now_ms() + CALL_MS, &class, lg);
+	lg->call = call_start(l, e, METHOD_AUTH_AUTHENTICATE, &r.base, boot_ms() + CALL_MS, &class, lg);
 	return false;
 }
 
@@ -118,9 +119,9 @@ void login_refused(struct login *lg, int code, const char *text)
 
 int login_first(struct login *lg, struct link *l, uint64_t until_ms)
 {
-	while (!lg->have && !lg->off && !lg->refused && now_ms() < until_ms && !signals_stop_count() && !link_all_failed(l)) {
+	while (!lg->have && !lg->off && !lg->refused && boot_ms() < until_ms && !signals_stop_count() && !link_all_failed(l)) {
 		link_pick(l);
-		link_run(l, now_ms() + RETRY_MS);
+		link_run(l, boot_ms() + RETRY_MS);
 	}
 	if (!lg->refused)
 		return EXIT_DONE;

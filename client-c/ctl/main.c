@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "ctl.h"
+#include "base/clock.h"
 #include "help.h"
 #include "login.h"
 #include "signals.h"
@@ -42,7 +43,7 @@ static int run(struct ctl *c, const struct security *security, struct login *log
 	signals_start(link_wake, c->link);
 	link_log_in(c->link, login);
 	if (login)
-		code = login_first(login, c->link, now_ms() + c->args.timeout_ms);
+		code = login_first(login, c->link, boot_ms() + c->args.timeout_ms);
 	if (code == EXIT_DONE)
 		code = c->args.command->function(c);
 	if (!out_flush() && code == EXIT_DONE)

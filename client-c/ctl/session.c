@@ -1,6 +1,7 @@
 /* session.c: see session.h. */
 #include "session.h"
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "etcd/rpc.pb-c.h"
 
@@ -23,7 +24,7 @@ void session_granted(struct session *s, uint64_t sent_ms, int64_t ttl_s)
 
 void session_init(struct session *s, struct link *l, int64_t lease)
 {
-	*s = (struct session){ .link = l, .lease = lease, .next_ms = now_ms() };
+	*s = (struct session){ .link = l, .lease = lease, .next_ms = boot_ms() };
 }
 
 static void leave(struct session *s)
@@ -38,7 +39,7 @@ static void leave(struct session *s)
 	}
 	s->at = NULL;
 	s->sent_ms = 0;
-	s->next_ms = now_ms() + RETRY_MS;
+	s->next_ms = boot_ms() + RETRY_MS;
 }
 
 void session_deinit(struct session *s)
@@ -92,7 +93,7 @@ static bool send(struct session *s)
 {
 	Etcdserverpb__LeaseKeepAliveRequest r = ETCDSERVERPB__LEASE_KEEP_ALIVE_REQUEST__INIT;
 	r.id = s->lease;
-	s->sent_ms = now_ms();
+	s->sent_ms = boot_ms();
 	if (call_send(s->stream, &r.base))
 		return true;
 	s->sent_ms = 0;
@@ -101,7 +102,7 @@ static bool send(struct session *s)
 
 uint64_t session_run(struct session *s)
 {
-	uint64_t now = now_ms();
+	uint64_t now = boot_ms();
 	if (s->gone)
 		return NEVER_MS;
 	if (s->sent_ms) {

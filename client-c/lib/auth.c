@@ -1,6 +1,7 @@
 /* auth.c: the token that calls carry while the cell asks for users. It is fetched before the first call goes out, and again when the cell does not know it any more. */
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "base/pbw.h"
 #include "errors.h"
@@ -53,7 +54,7 @@ static const struct io_class class = { on_message, on_end };
 void auth_ask(struct hf_client *c, uint32_t endpoint)
 {
 	Etcdserverpb__AuthenticateRequest r = ETCDSERVERPB__AUTHENTICATE_REQUEST__INIT;
-	struct io_start start = { .endpoint = endpoint, .method = METHOD_AUTH_AUTHENTICATE, .deadline_ms = clock_ms() + PATIENCE_MS, .open_to_all = true };
+	struct io_start start = { .endpoint = endpoint, .method = METHOD_AUTH_AUTHENTICATE, .deadline_ms = boot_ms() + PATIENCE_MS, .open_to_all = true };
 	struct buf b = { .ptr = NULL };
 	if (c->asking)
 		return;

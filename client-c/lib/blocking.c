@@ -1,6 +1,7 @@
 /* blocking.c: the blocking forms: each starts its callback form and waits. */
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "lib.h"
 
@@ -215,7 +216,7 @@ static bool from_memory(struct hf_session *s, const char *path, struct hf_value 
 	hit = sess_cache_load(s->core, p, false, &c);
 	if (hit && c.exists)
 		v = value_copy(&c.node, c.revision, 1);
-	hit = hit && sess_cache_confirm(s->core, &c, clock_ms());
+	hit = hit && sess_cache_confirm(s->core, &c, boot_ms());
 	pthread_mutex_unlock(&s->mu);
 	if (!hit) {
 		free(v);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "lib.h"
 
@@ -14,13 +15,6 @@ enum {
 	END_PATIENCE_MS = 5000,
 	MESSAGE_MAX = 64 << 20,
 };
-
-uint64_t clock_ms(void)
-{
-	struct timespec ts;
-	clock_gettime(CLOCK_BOOTTIME, &ts);
-	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
-}
 
 bool client_is_here(const struct hf_client *c)
 {
@@ -109,7 +103,7 @@ static void work(struct hf_client *c)
 	uint64_t now;
 	while ((s = next_dirty(c)))
 		session_work(s);
-	now = clock_ms();
+	now = boot_ms();
 	while ((n = heap_peek(&c->timers)) && n->key <= now)
 		session_work(CONTAINER_OF(n, struct hf_session, timer));
 }
@@ -117,7 +111,7 @@ static void work(struct hf_client *c)
 static uint64_t wait_ms(struct hf_client *c)
 {
 	struct heap_node *n = heap_peek(&c->timers);
-	uint64_t now = clock_ms(), wait = TICK_MS;
+	uint64_t now = boot_ms(), wait = TICK_MS;
 	bool dirty;
 	pthread_mutex_lock(&c->mu);
 	dirty = !list_empty(&c->dirty);
@@ -147,8 +141,8 @@ static void *run(void *arg)
 		rpc_run(c->cq, rpc_in_ms(wait_ms(c)));
 	}
 	probes_drop(c);
-	give_up = clock_ms() + END_PATIENCE_MS;
-	while (c->live > 0 && clock_ms() < give_up)
+	give_up = boot_ms() + END_PATIENCE_MS;
+	while (c->live > 0 && boot_ms() < give_up)
 		rpc_run(c->cq, rpc_in_ms(20));
 	return NULL;
 }

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "lib.h"
 
@@ -205,7 +206,7 @@ static void number(struct io *io, const char *key, bool is_signed, uint64_t v)
 
 static gpr_timespec rpc_deadline(uint64_t deadline_ms)
 {
-	uint64_t now = clock_ms();
+	uint64_t now = boot_ms();
 	if (deadline_ms == SESS_NEVER)
 		return gpr_inf_future(GPR_CLOCK_MONOTONIC);
 	return rpc_in_ms(deadline_ms > now ? deadline_ms - now : 0);

@@ -57,7 +57,6 @@ struct hf_client {
 	uint64_t sessions_made;
 };
 
-uint64_t clock_ms(void); /* CLOCK_BOOTTIME */
 bool client_is_here(const struct hf_client *c); /* on its own thread */
 void client_wake(struct hf_client *c);
 grpc_channel *client_channel(struct hf_client *c, uint32_t endpoint);

@@ -1,6 +1,7 @@
 /* locks.c: locks and elections. */
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "etcd/v3election.pb-c.h"
 #include "holdfast/v1.pb-c.h"
@@ -63,7 +64,7 @@ void hf_cancel(struct hf_session *s, uint64_t call)
 {
 	struct sess_event e = { .kind = SESS_ASK, .ask = { .kind = SESS_ASK_CANCEL, .tag = call } };
 	pthread_mutex_lock(&s->mu);
-	e.now_ms = clock_ms();
+	e.now_ms = boot_ms();
 	sess_step(s->core, &e);
 	session_poke(s);
 	pthread_mutex_unlock(&s->mu);
@@ -75,7 +76,7 @@ int64_t hf_lock_token(struct hf_lock *lock)
 	int64_t token;
 	pthread_mutex_lock(&s->mu);
 	token = sess_hold_token(s->core, lock->tag);
-	if (sess_remaining_ms(s->core, clock_ms()) == 0)
+	if (sess_remaining_ms(s->core, boot_ms()) == 0)
 		token = 0;
 	pthread_mutex_unlock(&s->mu);
 	return token;
@@ -97,7 +98,7 @@ enum hf_code hf_unlock_async(struct hf_lock *lock, uint32_t timeout_ms, hf_callb
 	struct sess_ask what = { .kind = SESS_ASK_UNLOCK, .hold = lock->tag };
 	pthread_mutex_lock(&s->mu);
 	session_forget(s, lock->tag);
-	what.deadline_ms = deadline_of(clock_ms(), timeout_ms);
+	what.deadline_ms = deadline_of(boot_ms(), timeout_ms);
 	session_ask(s, a, &what);
 	pthread_mutex_unlock(&s->mu);
 	free(lock);
@@ -109,7 +110,7 @@ enum hf_code hf_unlock_async(struct hf_lock *lock, uint32_t timeout_ms, hf_callb
 static enum hf_code ask_call(struct hf_session *s, struct ask *a, struct sess_ask *what, uint32_t timeout_ms)
 {
 	pthread_mutex_lock(&s->mu);
-	what->deadline_ms = deadline_of(clock_ms(), timeout_ms);
+	what->deadline_ms = deadline_of(boot_ms(), timeout_ms);
 	session_ask(s, a, what);
 	pthread_mutex_unlock(&s->mu);
 	return HF_OK;

@@ -1,6 +1,7 @@
 /* nodes.c: values with a path, cached reads, watches. */
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "holdfast/v1.pb-c.h"
 #include "lib.h"
@@ -21,7 +22,7 @@ static enum hf_code ask(struct hf_session *s, struct sess_ask *what, uint32_t ti
 {
 	struct ask *a = ask_new(s, ASK_PLAIN, callback, arg);
 	pthread_mutex_lock(&s->mu);
-	what->deadline_ms = deadline_of(clock_ms(), timeout_ms);
+	what->deadline_ms = deadline_of(boot_ms(), timeout_ms);
 	session_ask(s, a, what);
 	pthread_mutex_unlock(&s->mu);
 	return HF_OK;
@@ -54,7 +55,7 @@ static bool tell_cached(struct hf_session *s, const char *path, bool children, h
 		value = mem_alloc(c.node.value.len + 1);
 		if (c.node.value.len)
 			memcpy(value, c.node.value.ptr, c.node.value.len);
-		hit = sess_cache_confirm(s->core, &c, clock_ms());
+		hit = sess_cache_confirm(s->core, &c, boot_ms());
 	}
 	pthread_mutex_unlock(&s->mu);
 	if (hit) {
@@ -145,7 +146,7 @@ enum hf_code hf_delete_async(struct hf_session *session, const char *path, int64
 void hf_cache_stats(struct hf_session *s, struct hf_cache_stats *ret_stats)
 {
 	pthread_mutex_lock(&s->mu);
-	sess_cache_stats(s->core, clock_ms(), ret_stats);
+	sess_cache_stats(s->core, boot_ms(), ret_stats);
 	pthread_mutex_unlock(&s->mu);
 }
 
@@ -159,7 +160,7 @@ static enum hf_code start(struct hf_session *s, struct ask *a, struct sess_ask *
 	*ret_watch = w;
 	pthread_mutex_lock(&s->mu);
 	w->tag = s->next_tag + 1;
-	what->deadline_ms = deadline_of(clock_ms(), timeout_ms);
+	what->deadline_ms = deadline_of(boot_ms(), timeout_ms);
 	session_ask(s, a, what);
 	pthread_mutex_unlock(&s->mu);
 	return HF_OK;
@@ -202,7 +203,7 @@ void hf_watch_stop(struct hf_watch *w)
 		return;
 	s = w->session;
 	pthread_mutex_lock(&s->mu);
-	e.now_ms = clock_ms();
+	e.now_ms = boot_ms();
 	e.ask = (struct sess_ask){ .kind = SESS_ASK_STOP, .tag = w->tag };
 	sess_step(s->core, &e);
 	session_forget(s, w->tag);

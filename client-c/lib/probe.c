@@ -1,5 +1,6 @@
 /* probe.c: whether a replica lives, and whether it serves, asked with gRPC's own health check. Of a replica one is under way at a time, whichever and however many
  * sessions want to know: thousands share it. Its answer holds for a moment. */
+#include "base/clock.h"
 #include "base/mem.h"
 #include "errors.h"
 #include "ext/health.pb-c.h"
@@ -53,7 +54,7 @@ static void on_end(void *owner, struct io *io, int status, struct slice text, st
 		p->serves = true;
 	}
 	if (p->replied)
-		p->answered_ms = clock_ms();
+		p->answered_ms = boot_ms();
 	tell_all(p, p->replied);
 }
 
@@ -69,9 +70,9 @@ void probes_init(struct hf_client *c)
 void probe_ask(struct hf_session *s, uint32_t endpoint)
 {
 	struct probe *p = &s->client->probes[endpoint];
-	struct io_start start = { .endpoint = endpoint, .method = METHOD_HEALTH_CHECK, .deadline_ms = clock_ms() + PROBE_MS, .open_to_all = true };
+	struct io_start start = { .endpoint = endpoint, .method = METHOD_HEALTH_CHECK, .deadline_ms = boot_ms() + PROBE_MS, .open_to_all = true };
 	struct buf everything = { .ptr = NULL };
-	if (p->answered_ms && clock_ms() - p->answered_ms < PROBE_HOLDS_MS) {
+	if (p->answered_ms && boot_ms() - p->answered_ms < PROBE_HOLDS_MS) {
 		session_heard(s, endpoint, p->serves);
 		return;
 	}

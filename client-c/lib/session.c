@@ -1,6 +1,7 @@
 /* session.c: a session as the client's thread runs it: what its core decides is carried out, and what happens is told to the core; see lib.h. */
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "lib.h"
 
@@ -27,7 +28,7 @@ void ask_free(struct ask *a)
 
 void session_ask(struct hf_session *s, struct ask *a, struct sess_ask *what)
 {
-	struct sess_event e = { .kind = SESS_ASK, .now_ms = clock_ms() };
+	struct sess_event e = { .kind = SESS_ASK, .now_ms = boot_ms() };
 	a->tag = what->tag = ++s->next_tag;
 	map64_put(&s->asks, a->tag, a);
 	e.ask = *what;
@@ -61,7 +62,7 @@ void session_forget(struct hf_session *s, uint64_t tag)
 static void happened(struct hf_session *s, struct sess_event *e)
 {
 	pthread_mutex_lock(&s->mu);
-	e->now_ms = clock_ms(); /* C4 */
+	e->now_ms = boot_ms(); /* C4 */
 	sess_step(s->core, e);
 	session_poke(s);
 	pthread_mutex_unlock(&s->mu);
@@ -321,7 +322,7 @@ void session_work(struct hf_session *s)
 	struct sess_update u;
 	uint64_t next;
 	pthread_mutex_lock(&s->mu);
-	tick.now_ms = clock_ms();
+	tick.now_ms = boot_ms();
 	if (sess_next_ms(s->core) <= tick.now_ms)
 		sess_step(s->core, &tick);
 	sess_take(s->core, &u);
@@ -361,7 +362,7 @@ enum hf_code hf_session_open_async(struct hf_client *client, const struct hf_ses
 				      .cache_max = o->cache_max ? o->cache_max : 4096, .cache_prefixes = o->cache_prefixes, .name = o->name };
 	struct hf_session *s;
 	struct ask *a;
-	uint64_t now = clock_ms(), number;
+	uint64_t now = boot_ms(), number;
 	if (!options_ok(o))
 		return HF_INVALID;
 	s = mem_zalloc(sizeof(*s));
@@ -394,7 +395,7 @@ enum hf_code hf_session_close_async(struct hf_session *s, uint32_t timeout_ms, h
 	struct ask *a = ask_new(s, ASK_CLOSE, callback, arg);
 	struct sess_ask what = { .kind = SESS_ASK_CLOSE };
 	pthread_mutex_lock(&s->mu);
-	what.deadline_ms = deadline_of(clock_ms(), timeout_ms);
+	what.deadline_ms = deadline_of(boot_ms(), timeout_ms);
 	session_ask(s, a, &what);
 	pthread_mutex_unlock(&s->mu);
 	return HF_OK;
@@ -406,7 +407,7 @@ enum hf_state hf_session_state(struct hf_session *s)
 	pthread_mutex_lock(&s->mu);
 	state = sess_state(s->core);
 	/* The client's thread may have been held up. */
-	if (state == HF_SAFE && sess_remaining_ms(s->core, clock_ms()) == 0)
+	if (state == HF_SAFE && sess_remaining_ms(s->core, boot_ms()) == 0)
 		state = HF_JEOPARDY;
 	pthread_mutex_unlock(&s->mu);
 	return state;
@@ -416,7 +417,7 @@ uint32_t hf_session_remaining_ms(struct hf_session *s)
 {
 	uint64_t ms;
 	pthread_mutex_lock(&s->mu);
-	ms = sess_remaining_ms(s->core, clock_ms());
+	ms = sess_remaining_ms(s->core, boot_ms());
 	pthread_mutex_unlock(&s->mu);
 	return ms > UINT32_MAX ? UINT32_MAX : (uint32_t)ms;
 }

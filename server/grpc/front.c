@@ -24,6 +24,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "internal.h"
 #include "log/log.h"
@@ -41,13 +42,6 @@ enum {
 	GOODBYE_MS = 1000, /* for the statuses of calls cancelled by a stop to reach their clients */
 	RECEIVE_EXTRA = 512 * 1024,
 };
-
-static uint64_t now_ms(void)
-{
-	struct timespec ts;
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
-}
 
 /* ---- calls ---- */
 
@@ -219,14 +213,6 @@ static void outbox_deinit(struct outbox *o)
 
 /* ---- threads ---- */
 
-static void in_ms(uint64_t ms, struct timespec *ret)
-{
-	clock_gettime(CLOCK_MONOTONIC, ret);
-	ret->tv_nsec += (long)(ms % 1000) * 1000000;
-	ret->tv_sec += (time_t)(ms / 1000) + ret->tv_nsec / 1000000000;
-	ret->tv_nsec %= 1000000000;
-}
-
 static bool take_reference(struct call *c)
 {
 	unsigned refs = atomic_load(&c->refs);
@@ -258,7 +244,7 @@ static void give_up_late(struct grpc_front *f, uint64_t now)
 
 static void tick(struct grpc_front *f, uint64_t *looked_ms)
 {
-	uint64_t now = now_ms();
+	uint64_t now = mono_ms();
 	atomic_store_explicit(&f->clock_ms, now, memory_order_relaxed);
 	service_tick(f->config.service, now);
 	if (f->config.request_timeout_ms && now - *looked_ms >= LATE_LOOK_MS) {
@@ -275,7 +261,7 @@ static void *tick_main(void *arg)
 	uint64_t looked_ms = 0;
 	pthread_mutex_lock(&f->mu);
 	while (!f->tick_stop) {
-		in_ms(TICK_MS, &until);
+		until = mono_in_us(TICK_MS * 1000);
 		pthread_cond_timedwait(&f->ticks, &f->mu, &until);
 		if (f->tick_stop)
 			break;
@@ -363,7 +349,7 @@ struct grpc_front *grpc_front_new(const struct grpc_front_config *config)
 	gpr_set_log_function(library_says);
 	grpc_init();
 	f->config = *config;
-	atomic_init(&f->clock_ms, now_ms());
+	atomic_init(&f->clock_ms, mono_ms());
 	list_init(&f->open);
 	list_init(&f->free);
 	pthread_mutex_init(&f->mu, NULL);
@@ -409,7 +395,7 @@ static bool wait_quiet(struct grpc_front *f, uint64_t ms)
 {
 	struct timespec until;
 	bool quiet;
-	in_ms(ms == UINT64_MAX ? 0 : ms, &until);
+	until = mono_in_us(ms == UINT64_MAX ? 0 : ms * 1000);
 	pthread_mutex_lock(&f->mu);
 	while (!(quiet = f->down && f->open_len == 0)) {
 		if (ms == UINT64_MAX)

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "base/pbw.h"
 #include "core/member/member.h"
@@ -238,16 +239,9 @@ static bool asked_to_stop(void)
 	return sigpending(&pending) == 0 && (sigismember(&pending, SIGTERM) || sigismember(&pending, SIGINT));
 }
 
-static uint64_t now_ms(void)
-{
-	struct timespec ts;
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
-}
-
 enum err cell_join(struct cell *c, const struct options *o, struct tls_context *tls, struct errmsg *em)
 {
-	uint64_t until = now_ms() + PATIENCE_MS;
+	uint64_t until = mono_ms() + PATIENCE_MS;
 	const struct timespec pause = { .tv_nsec = PAUSE_MS * 1000000L };
 	enum err e;
 	if (o->members_len < 2) {
@@ -255,7 +249,7 @@ enum err cell_join(struct cell *c, const struct options *o, struct tls_context *
 		return ERR_NOT_FOUND;
 	}
 	log_info("asking the members of the cell to be joined");
-	while ((e = ask_all(c, o, tls, em)) == ERR_NOT_FOUND && now_ms() < until && !asked_to_stop())
+	while ((e = ask_all(c, o, tls, em)) == ERR_NOT_FOUND && mono_ms() < until && !asked_to_stop())
 		nanosleep(&pause, NULL);
 	if (!e)
 		log_info("joining", LOG_ID("cell", c->cell_id), LOG_ID("member", c->self));

@@ -15,6 +15,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "cell.h"
 #include "core/member/member.h"
@@ -191,13 +192,6 @@ static enum err open_storage(struct server *s, struct errmsg *em)
 	if (!e)
 		s->names = (struct names){ storage_state(s->storage)->identity.cell_id, storage_state(s->storage)->identity.member_id };
 	return e;
-}
-
-static uint64_t unix_ms(void)
-{
-	struct timespec ts;
-	clock_gettime(CLOCK_REALTIME, &ts);
-	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
 }
 
 static struct core_config core_config_of(const struct server *s, const struct storage_state *st)

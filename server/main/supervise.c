@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "log/log.h"
 #include "node/node.h"
 #include "notify.h"
@@ -27,13 +28,6 @@ struct watch {
 	uint64_t next_dog_ms;
 	bool ready, stuck;
 };
-
-static uint64_t now_ms(void)
-{
-	struct timespec ts;
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
-}
 
 /* The lines that etcd writes at this moment, since there are supervisors that look for them. */
 static void tell_ready(const struct supervise_config *c)
@@ -96,7 +90,7 @@ bool supervise(const struct supervise_config *config)
 	struct pollfd fds[2] = { { .fd = config->signal_fd, .events = POLLIN }, { .fd = config->fatal_fd, .events = POLLIN } };
 	notify_send("STATUS=waiting for the cell");
 	for (;;) {
-		uint64_t now = now_ms();
+		uint64_t now = mono_ms();
 		int n;
 		look(&w, now);
 		config->tick(config->ctx);

@@ -34,6 +34,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/list.h"
 #include "base/mem.h"
 #include "listen.h"
@@ -91,13 +92,6 @@ struct acceptor {
 	uint64_t short_since;  /* the last time a descriptor was refused; 0: none lately */
 };
 
-static uint64_t now_ms(void)
-{
-	struct timespec ts;
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
-}
-
 /* ---- one connection ---- */
 
 static void conn_unlink(struct acceptor *a, struct conn *c)
@@ -123,11 +117,11 @@ static int begin_pumping(struct acceptor *a, struct conn *c)
 {
 	int fds[2], reserved = first_reserved(a);
 	if (!tls_pump_pair(fds)) {
-		pause_accepting(a, now_ms(), strerror(errno));
+		pause_accepting(a, mono_ms(), strerror(errno));
 		return -1;
 	}
 	if (fds[0] >= reserved || fds[1] >= reserved) {
-		pause_accepting(a, now_ms(), "the rest is reserved");
+		pause_accepting(a, mono_ms(), "the rest is reserved");
 		goto fail;
 	}
 	if (send(fds[0], c->first, c->first_len, MSG_NOSIGNAL) != (ssize_t)c->first_len) /* (A6) */
@@ -461,10 +455,10 @@ static void *run(void *arg)
 {
 	struct acceptor *a = arg;
 	struct epoll_event events[EVENTS_MAX];
-	uint64_t now = now_ms();
+	uint64_t now = mono_ms();
 	for (;;) {
 		int n = epoll_wait(a->epoll_fd, events, EVENTS_MAX, wait_ms(a, now));
-		now = now_ms();
+		now = mono_ms();
 		if (!handle(a, events, n, now))
 			return NULL;
 		drop_overdue(a, now);

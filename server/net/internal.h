@@ -128,7 +128,6 @@ struct peers {
 	struct buf scratch;
 };
 
-uint64_t peers_now_ms(void);
 /* Around all that a tag does. */
 void peers_enter(struct peers *p);
 void peers_leave(struct peers *p);

@@ -22,6 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "frame.h"
 #include "internal.h"
@@ -331,7 +332,7 @@ static void on_answered(struct rpc_tag *tag, bool ok)
 	struct slice member;
 	peers_enter(p);
 	if (ok && d->link && rpc_metadata_find(&d->initial, PEERS_MEMBER_KEY, &member)) {
-		link_up(d->link, peers_now_ms());
+		link_up(d->link, mono_ms());
 		pump(d->link);
 	}
 	dial_tag_back(d);
@@ -349,7 +350,7 @@ static void on_closed(struct rpc_tag *tag, bool ok)
 	if (l) {
 		d->link = NULL;
 		log_debug("a stream to a peer ended", LOG_ID("member", l->id), LOG_U64("status", (uint64_t)d->status), LOG_SLICE("details", rpc_view(&d->details)));
-		link_down(l, d, peers_now_ms());
+		link_down(l, d, mono_ms());
 	}
 	dial_tag_back(d);
 	peers_leave(p);
@@ -509,7 +510,7 @@ void links_run(struct peers *p)
 {
 	struct link *links[PEERS_MAX];
 	size_t len;
-	uint64_t now = peers_now_ms();
+	uint64_t now = mono_ms();
 	bury_removed(p);
 	see_guests_off(p, now);
 	len = copy_links(p, links);
@@ -526,7 +527,7 @@ uint64_t links_tick(struct peers *p)
 	uint64_t now;
 	if (p->next_due_ms == UINT64_MAX)
 		return UINT64_MAX;
-	now = peers_now_ms();
+	now = mono_ms();
 	if (now < p->next_due_ms)
 		return p->next_due_ms - now;
 	p->next_due_ms = UINT64_MAX;
@@ -634,7 +635,7 @@ void link_stream_in_opened(struct peers *p, member_id member, struct slice urls)
 	pthread_mutex_unlock(&p->mu);
 	l->had_in = true;
 	if (!l->dial)
-		link_wait(l, peers_now_ms(), 0);
+		link_wait(l, mono_ms(), 0);
 }
 
 /* The guest goes with its stream. */

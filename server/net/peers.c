@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "frame.h"
 #include "internal.h"
@@ -26,13 +27,6 @@
 /* What could not be freed, so that it is not lost. */
 static pthread_mutex_t left_behind_mu = PTHREAD_MUTEX_INITIALIZER;
 static struct peers *left_behind;
-
-uint64_t peers_now_ms(void)
-{
-	struct timespec ts;
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
-}
 
 /* ---- tags and the clock ---- */
 
@@ -77,7 +71,7 @@ static void on_wake(struct rpc_tag *tag, bool ok)
 	pthread_mutex_unlock(&p->mu);
 	if (stopping && !p->ending) {
 		p->ending = true;
-		p->give_up_ms = peers_now_ms() + STOP_PATIENCE_MS;
+		p->give_up_ms = mono_ms() + STOP_PATIENCE_MS;
 		round_trips_cancel(p);
 		peers_in_stop(p);
 	}
@@ -94,14 +88,14 @@ static uint64_t next_wait_ms(struct peers *p)
 	uint64_t now;
 	if (!p->ending)
 		return links_tick(p);
-	now = peers_now_ms();
+	now = mono_ms();
 	return now < p->give_up_ms ? p->give_up_ms - now : 0;
 }
 
 static void sleep_locked(struct peers *p, uint64_t ms)
 {
 	struct timespec until;
-	p->clock_at_ms = ms == UINT64_MAX ? UINT64_MAX : peers_now_ms() + ms;
+	p->clock_at_ms = ms == UINT64_MAX ? UINT64_MAX : mono_ms() + ms;
 	if (ms == UINT64_MAX) {
 		pthread_cond_wait(&p->clock_wake, &p->work);
 		return;
@@ -283,7 +277,7 @@ static void let_go_locked(struct peers *p, struct link *l)
 		return;
 	}
 	l->guest = true;
-	l->leave_ms = peers_now_ms() + PEERS_FAREWELL_MS;
+	l->leave_ms = mono_ms() + PEERS_FAREWELL_MS;
 }
 
 /* A peer that moved gets a new link, and what waited for it goes there. */

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "internal.h"
 
@@ -24,18 +25,11 @@ struct round_trip {
 	grpc_slice details;
 };
 
-static uint64_t now_us(void)
-{
-	struct timespec ts;
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000 + (uint64_t)ts.tv_nsec / 1000;
-}
-
 static void on_answered(struct rpc_tag *tag, bool ok)
 {
 	struct round_trip *t = CONTAINER_OF(tag, struct round_trip, answered);
 	struct peers *p = t->peers;
-	uint64_t took_us = now_us() - t->began_us;
+	uint64_t took_us = mono_us() - t->began_us;
 	(void)ok; /* the status tells */
 	peers_enter(p);
 	p->ops--;
@@ -69,7 +63,7 @@ void round_trip_begin(struct peers *p, member_id member, grpc_channel *channel)
 	ASSERT(t->call);
 	list_push_back(&p->round_trips, &t->node);
 	p->ops++;
-	t->began_us = now_us();
+	t->began_us = mono_us();
 	rpc_start(t->call, ops, 4, &t->answered);
 }
 

@@ -24,6 +24,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "log/log.h"
 #include "tls_pump.h"
@@ -49,18 +50,11 @@ struct dial {
 	uint64_t give_up_ms;
 };
 
-static uint64_t now_ms(void)
-{
-	struct timespec ts;
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
-}
-
 /* False: no time is left, or nobody wants it any more. */
 static bool wait_for(const struct dial *d, int fd, short events)
 {
 	struct pollfd fds[2] = { { .fd = fd, .events = events }, { .fd = d->dialer->stop_fd, .events = POLLIN } };
-	uint64_t now = now_ms();
+	uint64_t now = mono_ms();
 	int n;
 	if (now >= d->give_up_ms)
 		return false;
@@ -208,7 +202,7 @@ int tls_dialer_dial(struct tls_dialer *dialer, const char *host, const char *por
 	snprintf(d->port, sizeof(d->port), "%s", port);
 	snprintf(d->name, sizeof(d->name), "%s", name);
 	d->pair_fd = fds[0];
-	d->give_up_ms = now_ms() + dialer->timeout_ms;
+	d->give_up_ms = mono_ms() + dialer->timeout_ms;
 	pthread_attr_init(&attr);
 	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
 	failed = pthread_create(&thread, &attr, run, d);
@@ -242,7 +236,7 @@ struct tls_dialer *tls_dialer_new(struct tls_context *t, uint32_t timeout_ms)
 void tls_dialer_free(struct tls_dialer *d)
 {
 	struct timespec until;
-	uint64_t one = 1, ms = now_ms() + STOP_PATIENCE_MS;
+	uint64_t one = 1, ms = mono_ms() + STOP_PATIENCE_MS;
 	bool all;
 	if (!d)
 		return;

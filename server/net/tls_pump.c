@@ -29,6 +29,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/list.h"
 #include "base/mem.h"
 
@@ -96,13 +97,6 @@ struct tls_pump {
 	atomic_size_t next;
 	struct pump_thread *threads[];
 };
-
-static uint64_t now_ms(void)
-{
-	struct timespec ts;
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
-}
 
 /* ---- flows ---- */
 
@@ -321,7 +315,7 @@ static void begin_flush(struct conn *c)
 	if (c->flushing || c->lingering)
 		return;
 	c->flushing = true;
-	flush_on(c, now_ms());
+	flush_on(c, mono_ms());
 }
 
 static void begin_linger(struct conn *c)
@@ -331,7 +325,7 @@ static void begin_linger(struct conn *c)
 		list_remove(&c->linger_link);
 	c->flushing = false;
 	c->lingering = true;
-	c->linger_until = now_ms() + LINGER_MS;
+	c->linger_until = mono_ms() + LINGER_MS;
 	list_push_back(&c->thread->lingering, &c->linger_link);
 }
 
@@ -432,7 +426,7 @@ static void take_fresh(struct pump_thread *t)
 		pthread_mutex_lock(&t->mu);
 		it = list_pop_front(&t->fresh);
 		if (t->stop && !t->stop_at)
-			t->stop_at = now_ms() + STOP_MS;
+			t->stop_at = mono_ms() + STOP_MS;
 		pthread_mutex_unlock(&t->mu);
 		if (!it)
 			return;
@@ -501,7 +495,7 @@ static void bury(struct pump_thread *t)
 {
 	struct list *it;
 	struct conn *c;
-	uint64_t now = first_of(&t->lingering) || first_of(&t->flushing) ? now_ms() : 0;
+	uint64_t now = first_of(&t->lingering) || first_of(&t->flushing) ? mono_ms() : 0;
 	while ((c = first_of(&t->lingering)) && c->linger_until <= now)
 		conn_die(c);
 	end_stuck(t, now);
@@ -519,7 +513,7 @@ static bool end_if_due(struct pump_thread *t)
 		list_push_front(&t->lingering, it);
 		conn_die(CONTAINER_OF(it, struct conn, linger_link));
 	}
-	if (now_ms() >= t->stop_at) {
+	if (mono_ms() >= t->stop_at) {
 		while ((it = t->conns.next) != &t->conns)
 			conn_die(CONTAINER_OF(it, struct conn, link));
 	}
@@ -539,7 +533,7 @@ static int wait_ms(struct pump_thread *t)
 		due = t->stop_at;
 	if (due == UINT64_MAX)
 		return -1;
-	now = now_ms();
+	now = mono_ms();
 	return due <= now ? 0 : (int)(due - now);
 }
 

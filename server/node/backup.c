@@ -8,6 +8,7 @@
 
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/pbw.h"
 #include "core/snapshot/backup.h"
 #include "log/log.h"
@@ -93,12 +94,12 @@ static void backup_done(struct task *t)
 	ASSERT(b->sent <= b->total);
 	last = b->sent == b->total;
 	write_message(b, &message);
-	b->moved_ms = node_now_ms();
+	b->moved_ms = boot_ms();
 	if (!last) {
 		s->output(s, &message, false, ERR_OK);
 		return;
 	}
-	log_info("backup sent", LOG_U64("bytes", b->total), LOG_U64("took_ms", node_now_ms() - b->began_ms),
+	log_info("backup sent", LOG_U64("bytes", b->total), LOG_U64("took_ms", boot_ms() - b->began_ms),
 		 LOG_I64("revision", t->view.revision), LOG_SLICE("to", s->client));
 	map64_remove(&t->node->streams, s->tag);
 	b->stream = NULL;
@@ -109,7 +110,7 @@ static void backup_done(struct task *t)
 static void backup_tick(struct task *t)
 {
 	struct backup *b = backup_of(t);
-	if (!t->busy && node_now_ms() - b->moved_ms > IDLE_MS) {
+	if (!t->busy && boot_ms() - b->moved_ms > IDLE_MS) {
 		log_warn("a backup is given up, its client takes nothing", LOG_SLICE("to", b->stream ? b->stream->client : slice_of(NULL, 0)));
 		end_and_free(b, ERR_TIMEOUT);
 	}
@@ -165,7 +166,7 @@ static void asked(struct submit_call *call, enum err e, struct buf *reply, struc
 		return;
 	}
 	b->open = true;
-	b->began_ms = b->moved_ms = node_now_ms();
+	b->began_ms = b->moved_ms = boot_ms();
 	task_run(&b->task);
 }
 
@@ -209,7 +210,7 @@ void backup_step(struct node *n, const struct core_event *e)
 		if (b->open && !b->task.busy)
 			end_and_free(b, ERR_CANCELED);
 	} else if (e->kind == EVENT_STREAM_WRITABLE && b->open && !b->task.busy) {
-		b->moved_ms = node_now_ms();
+		b->moved_ms = boot_ms();
 		task_run(&b->task);
 	}
 }

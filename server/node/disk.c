@@ -12,6 +12,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "log/log.h"
 #include "metrics.h"
 
@@ -124,10 +125,8 @@ struct work {
 /* Up to LOOK_MS. True: the node stops. */
 static bool pause_or_stop(struct disk *d)
 {
-	struct timespec until;
+	struct timespec until = mono_in_us(LOOK_MS * 1000);
 	bool stop;
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_sec += LOOK_MS / 1000;
 	pthread_mutex_lock(&d->mu);
 	while (!d->stop) {
 		if (pthread_cond_timedwait(&d->wake, &d->mu, &until) == ETIMEDOUT)
@@ -198,23 +197,16 @@ static enum err commit_run(struct disk *d, void *arg, struct errmsg *em)
 	return storage_commit(d->node->config.storage, arg, em);
 }
 
-static uint64_t now_us(void)
-{
-	struct timespec ts;
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000 + (uint64_t)ts.tv_nsec / 1000;
-}
-
 static enum err commit(struct disk *d, struct storage_batch *b)
 {
 	struct work w = { commit_run, b, "write the log" };
 	struct errmsg em = { .text = "" };
-	uint64_t from = now_us();
+	uint64_t from = mono_us();
 	enum err e = run_work(d, &w, &em);
 	if (e)
 		fail(d, &w, e, &em);
 	else
-		metric_took(METRIC_TIME_LOG_COMMIT, now_us() - from);
+		metric_took(METRIC_TIME_LOG_COMMIT, mono_us() - from);
 	for (size_t i = 0; !e && i < b->entries_len; i++)
 		metric_add(METRIC_LOG_WRITE_BYTES, b->entries[i].payload.len);
 	return e;
@@ -294,9 +286,7 @@ static void install(struct disk *d, struct disk_item *item)
 static struct disk_item *next_item(struct disk *d, bool wait, bool *ret_stop)
 {
 	struct list *it;
-	struct timespec until;
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_sec++;
+	struct timespec until = mono_in_us(1000000);
 	pthread_mutex_lock(&d->mu);
 	while (wait && list_empty(&d->queue) && !d->stop) {
 		if (pthread_cond_timedwait(&d->wake, &d->mu, &until) == ETIMEDOUT)
@@ -311,7 +301,7 @@ static struct disk_item *next_item(struct disk *d, bool wait, bool *ret_stop)
 /* A busy disk is looked after as well as an idle one. */
 static void look_after(struct disk *d, bool idle)
 {
-	uint64_t now = node_now_ms();
+	uint64_t now = boot_ms();
 	if (idle && storage_trim_pending(d->node->config.storage))
 		commit(d, &(struct storage_batch){ .trim_to = 0 });
 	if (now - d->looked_ms < LOOK_MS && d->written < LOOK_BYTES)

@@ -2,6 +2,7 @@
  * a second to hash, which the core's thread has not got. */
 #include "internal.h"
 
+#include "base/clock.h"
 #include "base/pbw.h"
 #include "core/store/store.h"
 #include "core/wire.h"
@@ -23,9 +24,9 @@ static struct hash_task *hash_of(struct task *t)
 static void hash_work(struct task *t)
 {
 	struct hash_task *h = hash_of(t);
-	uint64_t from = node_now_ms();
+	uint64_t from = boot_ms();
 	h->hash = store_hash_kv_view(&t->view, h->at);
-	metric_took(METRIC_TIME_HASH_REV, (node_now_ms() - from) * 1000);
+	metric_took(METRIC_TIME_HASH_REV, (boot_ms() - from) * 1000);
 }
 
 static void hash_done(struct task *t)

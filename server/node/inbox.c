@@ -11,17 +11,12 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
+
 #define OTHERS_MAX 1000000 /* streams that open, and their messages */
 
 /* Of a thread that calls node_wake(). */
 static _Thread_local bool wakes_later, owes_wake;
-
-uint64_t node_now_ms(void)
-{
-	struct timespec ts;
-	clock_gettime(CLOCK_BOOTTIME, &ts);
-	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
-}
 
 void inbox_init(struct inbox *in)
 {
@@ -165,9 +160,7 @@ enum err node_submit(struct node *n, struct submit_call *call)
 	bool needs_write = method_by_id(call->method)->access == METHOD_WRITE;
 	size_t room = n->config.max_queued_calls * (method_is_reserved(call->method) ? 2 : 1);
 	enum err e;
-	struct timespec ts;
-	clock_gettime(CLOCK_REALTIME, &ts);
-	call->now_unix_ms = (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
+	call->now_unix_ms = (int64_t)unix_ms();
 	call->tag = atomic_fetch_add(&n->next_tag, 1);
 	pthread_mutex_lock(&in->mu);
 	e = in->stop || atomic_load(&n->failed) ? ERR_STOPPED : ERR_OK;

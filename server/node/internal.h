@@ -140,7 +140,6 @@ struct node {
 	bool alone;                /* guarded by status_mu, written by the core's thread alone: nobody could take the lead */
 };
 
-uint64_t node_now_ms(void);
 
 void inbox_init(struct inbox *in);
 void inbox_deinit(struct inbox *in);
@@ -157,7 +156,6 @@ void disk_item_free(struct disk_item *item);
 
 /* save.c; all on the snapshot thread */
 void save_begin(struct snap *s, const struct snapshot_job *job);
-uint64_t save_now_us(void);                    /* the clock of what is due */
 uint64_t save_due_us(const struct snap *s);    /* when the next piece is; UINT64_MAX: none is left */
 void save_step(struct snap *s);                /* writes it; the core is told when it was the last one */
 void save_drop(struct snap *s);                /* gives up without a word */

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "base/clock.h"
 #include "core/snapshot/snapshot.h"
 #include "log/log.h"
 
@@ -118,7 +119,7 @@ enum err node_load(struct node *n, struct errmsg *em)
 	if (s->has_snapshot)
 		state_deinit(n->config.initial);
 	memset(n->config.initial, 0, sizeof(*n->config.initial));
-	n->core = core_new(&n->config.core, &state, &boot, node_now_ms());
+	n->core = core_new(&n->config.core, &state, &boot, boot_ms());
 	tell_part(n, &s->part);
 	for (size_t i = 0; i < boot.tail_len; i++)
 		raft_entry_unref(tail[i]);

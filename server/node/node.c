@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "core/member/member.h"
 #include "internal.h"
 #include "log/log.h"
@@ -17,13 +18,6 @@
 #define SLOW_TOLD_MS 1000
 #define GAP_MS 500 /* a longer silence between two looks at the clock means that we stood still */
 
-static uint64_t now_us(void)
-{
-	struct timespec ts;
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000 + (uint64_t)ts.tv_nsec / 1000;
-}
-
 /* ---- carrying out an update ---- */
 
 static void queue_write(struct node *n, struct core_write *w)
@@ -32,7 +26,7 @@ static void queue_write(struct node *n, struct core_write *w)
 	if (!w->seq && !w->trim_to)
 		return;
 	if (w->seq && n->disk_queued == n->disk_done) {
-		n->write_began_us = now_us();
+		n->write_began_us = mono_us();
 		n->write_calls = n->batch_calls;
 	}
 	if (w->seq)
@@ -200,20 +194,10 @@ static bool inbox_quiet_locked(const struct node *n)
 	return !calls && list_empty(&in->done) && list_empty(&in->messages) && list_empty(&in->others) && in->disk_done == n->disk_done && !in->stop;
 }
 
-static struct timespec in_ms(uint64_t ms)
-{
-	struct timespec ts;
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	ts.tv_nsec += (long)(ms % 1000) * 1000000;
-	ts.tv_sec += (time_t)(ms / 1000) + ts.tv_nsec / 1000000000;
-	ts.tv_nsec %= 1000000000;
-	return ts;
-}
-
 /* Beside a write, and with followers whose disks might be faster, calls wait for at most LINGER_MS. True: it is over. */
 static bool linger_locked(struct node *n)
 {
-	struct timespec until = in_ms(LINGER_MS);
+	struct timespec until = mono_in_us(LINGER_MS * 1000);
 	while (inbox_quiet_locked(n)) {
 		n->inbox.sleeping = true;
 		if (pthread_cond_timedwait(&n->inbox.wake, &n->inbox.mu, &until) == ETIMEDOUT)
@@ -229,7 +213,7 @@ static bool leave_calls_locked(struct node *n)
 	uint64_t took_us;
 	if (in->disk_done == n->disk_done || in->disk_done != n->disk_queued || in->calls_len < GATHER_MIN || in->urgent || in->stop)
 		return false;
-	took_us = now_us() - n->write_began_us;
+	took_us = mono_us() - n->write_began_us;
 	n->gather_us = took_us / 2 < GATHER_MAX_US ? took_us / 2 : GATHER_MAX_US;
 	in->gather_len = in->calls_len + n->write_calls - n->write_calls / 8;
 	n->write_calls = 0;
@@ -244,10 +228,7 @@ static void gather_locked(struct node *n)
 	struct timespec until;
 	if (n->gather_us == 0)
 		return;
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_nsec += (long)n->gather_us * 1000;
-	until.tv_sec += until.tv_nsec / 1000000000;
-	until.tv_nsec %= 1000000000;
+	until = mono_in_us(n->gather_us);
 	n->gather_us = 0;
 	in->writing = in->gathering = true;
 	while (in->calls_len < in->gather_len && inbox_quiet_locked(n)) {
@@ -261,7 +242,7 @@ static void gather_locked(struct node *n)
 static void wait_locked(struct node *n, uint64_t wait_ms)
 {
 	struct inbox *in = &n->inbox;
-	struct timespec until = in_ms(wait_ms);
+	struct timespec until = mono_in_us(wait_ms * 1000);
 	in->writing = n->disk_queued > in->disk_done;
 	while (inbox_quiet_locked(n)) {
 		if (in->writing && !n->alone && wait_ms > LINGER_MS) {
@@ -280,7 +261,7 @@ static void wait_locked(struct node *n, uint64_t wait_ms)
 static void wait_and_take(struct node *n, uint64_t until_ms, struct batch *b)
 {
 	struct inbox *in = &n->inbox;
-	uint64_t now = node_now_ms();
+	uint64_t now = boot_ms();
 	pthread_mutex_lock(&in->mu);
 	gather_locked(n);
 	if (until_ms > now)
@@ -364,7 +345,7 @@ static void step_calls(struct node *n, struct list *calls, uint64_t now)
 /* Messages are taken before ticks: what a peer said while we were busy must not look like silence. */
 static void run_batch(struct node *n, struct batch *b, struct core_update *up)
 {
-	uint64_t now = node_now_ms();
+	uint64_t now = boot_ms();
 	if (now - n->looked_ms > GAP_MS) {
 		struct core_event gap = { .kind = EVENT_GAP, .now = now, .gap_ms = now - n->looked_ms - TICK_MS };
 		log_warn("this process stood still, deadlines are moved", LOG_U64("ms", gap.gap_ms));
@@ -413,7 +394,7 @@ static void answer_all(struct node *n)
 /* A log line a second at the most: it is slow already. */
 static void note_turn(struct node *n)
 {
-	uint64_t now = node_now_ms(), took = now - n->looked_ms;
+	uint64_t now = boot_ms(), took = now - n->looked_ms;
 	if (!n->config.slow_turn_ms || took <= n->config.slow_turn_ms)
 		return;
 	metric_add(METRIC_SLOW_APPLY, 1);
@@ -428,7 +409,7 @@ static void *core_main(void *arg)
 	struct node *n = arg;
 	struct core_update up = { .again = false };
 	struct batch b;
-	n->looked_ms = node_now_ms();
+	n->looked_ms = boot_ms();
 	n->config.callbacks.members(n->config.callbacks.ctx, core_state(n->core));
 	for (;;) {
 		uint64_t until = n->ticked_ms + TICK_MS;
@@ -476,7 +457,7 @@ enum err node_new(const struct node_config *config, struct node **ret, struct er
 		return e;
 	}
 	core_set_trace(n->core, node_trace, n);
-	n->leaderless_since = n->looked_ms = node_now_ms();
+	n->leaderless_since = n->looked_ms = boot_ms();
 	publish_status(n);
 	*ret = n;
 	return ERR_OK;
@@ -497,11 +478,7 @@ void node_hand_over(struct node *n, uint64_t timeout_ms)
 	if (!n->started)
 		return;
 	item = mem_zalloc(sizeof(*item));
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_sec += (time_t)(timeout_ms / 1000);
-	until.tv_nsec += (long)(timeout_ms % 1000) * 1000000;
-	until.tv_sec += until.tv_nsec / 1000000000;
-	until.tv_nsec %= 1000000000;
+	until = mono_in_us(timeout_ms * 1000);
 	item->event.kind = EVENT_TRANSFER;
 	item->event.member = 0;
 	if (inbox_put_other(n, item))
@@ -557,7 +534,7 @@ void node_fail(struct node *n, const char *reason)
 
 uint64_t node_silence_ms(const struct node *n)
 {
-	uint64_t turn = atomic_load_explicit(&n->turn_ms, memory_order_relaxed), now = node_now_ms();
+	uint64_t turn = atomic_load_explicit(&n->turn_ms, memory_order_relaxed), now = boot_ms();
 	return turn && now > turn ? now - turn : 0;
 }
 
@@ -578,7 +555,7 @@ void node_health(struct node *n, struct node_health *ret)
 	pthread_mutex_unlock(&n->status_mu);
 	*ret = (struct node_health){ .serving = s.serving, .leader = s.role == RAFT_LEADER, .leader_id = s.leader, .term = s.term,
 				     .applied = s.applied, .revision = (uint64_t)s.revision, .no_space = s.no_space, .corrupt = s.corrupt, .recovering = s.recovering, .store_bytes = s.store_bytes, .keys = s.keys, .learner = s.learner,
-				     .silence_ms = node_silence_ms(n), .leaderless_ms = s.leader ? 0 : node_now_ms() - since };
+				     .silence_ms = node_silence_ms(n), .leaderless_ms = s.leader ? 0 : boot_ms() - since };
 }
 
 const char *node_etcd_version(const struct node *n)

@@ -9,6 +9,7 @@
 
 #include <time.h>
 
+#include "base/clock.h"
 #include "core/snapshot/snapshot.h"
 #include "log/log.h"
 #include "metrics.h"
@@ -23,13 +24,6 @@ struct save {
 	uint64_t from_ms, rests_until_us;
 };
 
-uint64_t save_now_us(void)
-{
-	struct timespec ts;
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000 + (uint64_t)ts.tv_nsec / 1000;
-}
-
 static void save_free(struct save *v)
 {
 	snapshot_encoder_free(v->encoder);
@@ -40,7 +34,7 @@ static void save_free(struct save *v)
 static void tell(struct snap *s, struct save *v, enum err e, const struct errmsg *em)
 {
 	struct inbox_item *out = mem_zalloc(sizeof(*out));
-	uint64_t took_ms = node_now_ms() - v->from_ms;
+	uint64_t took_ms = boot_ms() - v->from_ms;
 	if (e) {
 		log_warn("cannot write a snapshot, the log is kept", LOG_U64("index", v->meta.index), LOG_ERR("error", e), LOG_STR("cause", em->text));
 	} else {
@@ -70,7 +64,7 @@ void save_begin(struct snap *s, const struct snapshot_job *job)
 	enum err e;
 	ASSERT(!s->save); /* the core asks for one at a time */
 	s->save = v;
-	v->from_ms = node_now_ms();
+	v->from_ms = boot_ms();
 	v->meta = (struct storage_snapshot_meta){ .index = job->view->applied.index, .term = job->view->applied.term, .state_hash = state_hash(job->view) };
 	v->encoder = snapshot_encoder_new(job->view, s->node->config.core.cell_id);
 	e = storage_snapshot_create(s->node->config.storage, v->meta.index, v->meta.term, &v->writer, &em);
@@ -96,13 +90,13 @@ void save_step(struct snap *s)
 {
 	struct save *v = s->save;
 	struct errmsg em = { .text = "" };
-	uint64_t from = save_now_us(), rest;
+	uint64_t from = mono_us(), rest;
 	bool more;
 	enum err e = write_piece(v, &more, &em);
 	if (!e && more) { /* W1 */
-		rest = (save_now_us() - from) * REST_TIMES;
+		rest = (mono_us() - from) * REST_TIMES;
 		rest = rest < REST_MIN_US ? REST_MIN_US : rest > REST_MAX_US ? REST_MAX_US : rest;
-		v->rests_until_us = save_now_us() + rest;
+		v->rests_until_us = mono_us() + rest;
 		return;
 	}
 	if (!e)

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "core/snapshot/snapshot.h"
 #include "log/log.h"
 #include "metrics.h"
@@ -47,7 +48,7 @@ static bool is_of(const struct storage_snapshot_reader *r, struct entry_id id)
 static enum err use_reader(struct snap *s, size_t i)
 {
 	s->reader = s->readers[i].reader;
-	s->readers[i].used_ms = node_now_ms();
+	s->readers[i].used_ms = boot_ms();
 	return ERR_OK;
 }
 
@@ -72,7 +73,7 @@ static void close_reader(struct snap *s, size_t i)
 static void close_unused(struct snap *s)
 {
 	for (size_t i = 0; i < SNAP_READERS; i++)
-		if (s->readers[i].reader && node_now_ms() - s->readers[i].used_ms > READER_IDLE_MS)
+		if (s->readers[i].reader && boot_ms() - s->readers[i].used_ms > READER_IDLE_MS)
 			close_reader(s, i);
 }
 
@@ -260,7 +261,7 @@ static struct snap_item *next_item(struct snap *s, bool *ret_save)
 	struct timespec until = { .tv_sec = (time_t)(due / 1000000), .tv_nsec = (long)(due % 1000000) * 1000 };
 	struct list *it = NULL;
 	pthread_mutex_lock(&s->mu);
-	*ret_save = due <= save_now_us() && (!*ret_save || list_empty(&s->queue));
+	*ret_save = due <= mono_us() && (!*ret_save || list_empty(&s->queue));
 	while (!*ret_save && list_empty(&s->queue) && !s->stop) {
 		if (due == UINT64_MAX)
 			pthread_cond_wait(&s->wake, &s->mu);

@@ -124,7 +124,6 @@ void service_finish(struct service_call *c, enum err e, const char *detail);
 /* Puts the length in front of the one message in *reply and hands it over. */
 void service_reply_one(struct service_call *c, struct buf *reply);
 
-uint64_t service_now_us(void); /* monotonic */
 
 void service_health_tick(struct service *s); /* health.c */
 

@@ -7,6 +7,7 @@
 
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "base/pbw.h"
 #include "checks.h"
@@ -203,13 +204,6 @@ enum err service_check(struct service_call *c, struct slice bytes, const char **
 
 /* ---- life of a call ---- */
 
-uint64_t service_now_us(void)
-{
-	struct timespec ts;
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000 + (uint64_t)ts.tv_nsec / 1000;
-}
-
 void service_tell(struct service_call *c, struct buf *messages)
 {
 	uint64_t n = 0;
@@ -225,7 +219,7 @@ void service_tell_end(struct service_call *c, enum err e, const char *detail, st
 {
 	metric_call_handled(c->method->id, err_status(e));
 	if (c->began_us)
-		metric_call_took(c->method->id, service_now_us() - c->began_us);
+		metric_call_took(c->method->id, mono_us() - c->began_us);
 	c->ops->finish(c, e, detail, details);
 }
 
@@ -294,7 +288,7 @@ void service_start(struct service *s, struct service_call *c)
 	c->weight = 0;
 	metric_call_started(c->method->id);
 	metric_client_call(c->client_version, c->method->stream != METHOD_UNARY);
-	c->began_us = s->limits.time_calls ? service_now_us() : 0;
+	c->began_us = s->limits.time_calls ? mono_us() : 0;
 	service_identify(c);
 	if (!c->handler->class)
 		service_finish(c, ERR_UNIMPLEMENTED, NULL);

@@ -6,6 +6,7 @@
  *   (U4) the bytes of all requests under way have a bound: many large ones at once must not take the memory that the state needs. What frees something
  *        has as much again.
  *   (U5) a write that would only be refused as too much is refused before anything is done for it. */
+#include "base/clock.h"
 #include "base/mem.h"
 #include "internal.h"
 #include "metrics.h"
@@ -32,7 +33,7 @@ static void unary_done(struct submit_call *submit, enum err e, struct buf *reply
 		metric_add(METRIC_REFUSED_OVERLOAD, 1);
 	budget_settle(&c->service->budget, &u->turn, e ? 0 : reply->len);
 	if (u->began_us)
-		lock_figures_note(&c->service->lock_figures, c->method->id, u->submit.bytes, e, service_now_us() - u->began_us);
+		lock_figures_note(&c->service->lock_figures, c->method->id, u->submit.bytes, e, mono_us() - u->began_us);
 	if (!e && c->handler->note)
 		c->handler->note(c, u->submit.bytes, buf_view(reply));
 	service_audit(c, e, buf_view(&u->submit.user), u->submit.bytes);
@@ -108,7 +109,7 @@ static void submit(struct service_call *c, struct slice bytes)
 		.caller = c->caller,
 		.done = unary_done,
 	};
-	u->began_us = is_of_lock(c->method->id) ? service_now_us() : 0;
+	u->began_us = is_of_lock(c->method->id) ? mono_us() : 0;
 	atomic_init(&u->failed, ERR_OK);
 	c->state = u;
 	u->turn = (struct reservation){ .submit = turn_submit, .refused = turn_refused };

@@ -16,6 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "net/acceptor.h"
@@ -60,18 +61,11 @@ static size_t total(struct desk *d)
 	return n;
 }
 
-static uint64_t now_ms(void)
-{
-	struct timespec ts;
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
-}
-
 #define TEST_WAIT(ms, expr)                                                     \
 	({                                                                      \
-		uint64_t until_ = now_ms() + (ms);                              \
+		uint64_t until_ = mono_ms() + (ms);                              \
 		bool done_;                                                     \
-		while (!(done_ = (expr)) && now_ms() < until_)                  \
+		while (!(done_ = (expr)) && mono_ms() < until_)                  \
 			nanosleep(&(struct timespec){ .tv_nsec = 500000 }, NULL); \
 		done_;                                                          \
 	})
@@ -247,7 +241,7 @@ int main(int argc, char **argv)
 	struct errmsg em = { .text = "" };
 	struct tls_context *tls = tls_context_new(&config, &em);
 	struct acceptor *a = acceptor_new(&sinks, &(struct acceptor_limits){ .max_undecided = 200, .decide_ms = 5000 });
-	uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 10) : now_ms();
+	uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 10) : mono_ms();
 	size_t rounds = test_scaled(1500), before, known;
 	printf("seed %llu, %zu rounds\n", (unsigned long long)seed, rounds);
 	fflush(stdout);

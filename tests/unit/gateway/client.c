@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "node/node.h"
 
@@ -16,13 +17,6 @@ void node_status(struct node *n, struct core_status *ret)
 {
 	(void)n;
 	*ret = (struct core_status){ .role = RAFT_LEADER, .term = 3, .commit = 7, .revision = 5, .serving = true };
-}
-
-uint64_t now_ms(void)
-{
-	struct timespec ts;
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
 }
 
 void pause_ms(int ms)
@@ -41,10 +35,15 @@ void setup_start_with(struct setup *s, struct gateway_config limits)
 	s->gateway = gateway_new(&limits);
 }
 
+struct gateway_config setup_limits(void)
+{
+	return (struct gateway_config){ .max_request_bytes = 64 * 1024, .max_connections = 8, .max_header_bytes = 4096, .request_timeout_ms = 400,
+					.idle_timeout_ms = 60000 };
+}
+
 void setup_start(struct setup *s)
 {
-	setup_start_with(s, (struct gateway_config){ .max_request_bytes = 64 * 1024, .max_connections = 8, .max_header_bytes = 4096,
-						     .request_timeout_ms = 400, .idle_timeout_ms = 1000 });
+	setup_start_with(s, setup_limits());
 }
 
 void setup_end(struct setup *s)
@@ -109,7 +108,7 @@ void client_post(struct client *c, const char *path, const char *body)
 static bool read_more(struct client *c, uint64_t until)
 {
 	struct pollfd p = { .fd = c->fd, .events = POLLIN };
-	uint64_t now = now_ms();
+	uint64_t now = mono_ms();
 	ssize_t n;
 	if (now >= until || poll(&p, 1, (int)(until - now)) <= 0)
 		return false;
@@ -184,7 +183,7 @@ static bool read_body(struct client *c, struct response *r, uint64_t until)
 
 void client_read(struct client *c, struct response *r, int timeout_ms)
 {
-	uint64_t until = now_ms() + (uint64_t)timeout_ms;
+	uint64_t until = mono_ms() + (uint64_t)timeout_ms;
 	*r = (struct response){ .status = 0 };
 	for (size_t line = 0, before = 0; !line || r->head.len > before + 2; line++) {
 		before = r->head.len;

@@ -12,6 +12,7 @@ struct setup {
 };
 
 /* Small limits: requests of 64 KiB, 8 connections, 4 KiB of headers, 400 ms for a request, 1 s idle. */
+struct gateway_config setup_limits(void); /* what setup_start() takes */
 void setup_start(struct setup *s);
 void setup_start_with(struct setup *s, struct gateway_config limits); /* service, node and version are filled in */
 void setup_end(struct setup *s);
@@ -38,7 +39,6 @@ void client_read(struct client *c, struct response *r, int timeout_ms);
 void response_free(struct response *r);
 bool response_has(const struct response *r, const char *header);
 
-uint64_t now_ms(void);
 void pause_ms(int ms);
 
 #endif

@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "core/member/member.h"
 #include "core/snapshot/snapshot.h"
@@ -28,13 +29,6 @@ static struct cell *the_cell; /* of this process, for hooks_on_step */
 void pause_ms(unsigned ms)
 {
 	nanosleep(&(struct timespec){ ms / 1000, (long)(ms % 1000) * 1000000 }, NULL);
-}
-
-uint64_t wall_ms(void)
-{
-	struct timespec ts;
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
 }
 
 /* ---- what the node calls ---- */
@@ -100,15 +94,20 @@ static void on_step(struct core *core, const struct core_event *e)
 			atomic_store(&r->gap_ms, e->gap_ms);
 		if (e->kind == EVENT_SPACE)
 			atomic_fetch_add(e->low ? &r->lows : &r->highs, 1);
-		while (atomic_load(&r->blocked))
+		while (atomic_load(&r->blocked)) {
+			atomic_store(&r->stands, true);
 			sem_wait(&r->pass);
+		}
 	}
 }
 
 void replica_block(struct replica *r, bool on)
 {
+	atomic_store(&r->stands, false);
 	atomic_store(&r->blocked, on);
-	if (!on)
+	if (on)
+		WAIT_UNTIL(atomic_load(&r->stands)); /* the next tick at the latest */
+	else
 		sem_post(&r->pass);
 }
 

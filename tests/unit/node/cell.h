@@ -7,6 +7,7 @@
 #include <semaphore.h>
 #include <stdatomic.h>
 
+#include "base/clock.h"
 #include "base/rng.h"
 #include "hooks.h"
 #include "node/node.h"
@@ -42,7 +43,7 @@ struct replica {
 	atomic_uint_fast64_t events[32]; /* by enum core_event_kind */
 	atomic_uint_fast64_t gap_ms, sent, lows, highs;
 	sem_t pass;             /* while blocked, a step of the core waits for it */
-	atomic_bool blocked;
+	atomic_bool blocked, stands;
 	/* at the last stop */
 	struct entry_id applied;
 	uint64_t hash, content_hash; /* of all; of all but how far it is applied */
@@ -77,13 +78,12 @@ void cell_stop_equal(struct cell *c);
 void replica_block(struct replica *r, bool on);
 
 void pause_ms(unsigned ms);
-uint64_t wall_ms(void);
 /* Polls; asserts that it comes true within WAIT_MS. */
 #define WAIT_UNTIL(cond)                                           \
 	do {                                                       \
-		uint64_t wait_until = wall_ms() + WAIT_MS;         \
+		uint64_t wait_until = mono_ms() + WAIT_MS;         \
 		while (!(cond)) {                                  \
-			ck_assert_msg(wall_ms() < wait_until, "%s:%d: never: %s", __FILE__, __LINE__, #cond); \
+			ck_assert_msg(mono_ms() < wait_until, "%s:%d: never: %s", __FILE__, __LINE__, #cond); \
 			pause_ms(2);                               \
 		}                                                  \
 	} while (0)

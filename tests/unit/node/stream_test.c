@@ -143,7 +143,7 @@ START_TEST(stream__messages_have_a_bound_in_bytes_and_closings_none)
 		pause_ms(1);
 	}
 	ck_assert_uint_ge(taken, 10);
-	ck_assert_uint_le(taken, 20); /* those taken before the block was noticed are no longer in the queue */
+	ck_assert_uint_le(taken, 20);
 	ck_assert_int_eq(node_stream_message(r->node, w->base.tag, slice_of(bytes, sizeof(bytes))), ERR_OVERLOADED);
 	node_stream_close(r->node, w->base.tag);
 	replica_block(r, false);
