@@ -788,6 +788,104 @@ START_TEST(unsound__a_refusal_of_what_was_never_sent)
 }
 END_TEST
 
+/* ---- a disk that has lost what was acknowledged (recover.c) ---- */
+
+/* 1 to 5 of term 2 were acknowledged; what is left is a snapshot of 1 and 2. */
+static void start_damaged(void)
+{
+	struct raft_config c = config();
+	struct raft_boot boot = {
+		.hard = { .term = 2, .commit = 2 }, .snapshot = { 2, 2 }, .last = { 2, 2 }, .first = 3, .members = three, .members_len = 3, .lost = { 5, 2 },
+	};
+
+	start_with(&c, &boot);
+}
+
+static void heartbeat(raft_term term)
+{
+	receive((struct raft_message){ .kind = KIND(HEARTBEAT), .from = 2, .to = 1, .term = term, .commit = 2 });
+}
+
+/* W1 */
+START_TEST(recover__neither_votes_nor_campaigns)
+{
+	const struct raft_message *m;
+
+	start_damaged();
+	receive((struct raft_message){ .kind = KIND(VOTE), .from = 3, .to = 1, .term = 3, .log = { 9, 2 } });
+	m = sent(KIND(VOTE_REPLY), 3);
+	ck_assert(!m || m->reject);
+	for (int i = 0; i < 20; i++) {
+		now += 500;
+		raft_tick(r, now);
+		take();
+		ck_assert(!sent(KIND(PREVOTE), 2) && !sent(KIND(VOTE), 2));
+	}
+}
+END_TEST
+
+/* W3 */
+START_TEST(recover__says_what_is_gone_with_each_heartbeat_and_refusal)
+{
+	const struct raft_message *m;
+
+	start_damaged();
+	for (int i = 0; i < 2; i++) {
+		heartbeat(2);
+		m = sent(KIND(APPEND_REPLY), 2);
+		ck_assert(m && m->reject && m->lost);
+		ck_assert_uint_eq(m->match.index, 2);
+	}
+	append(2, (struct entry_id){ 5, 2 }, 2, TERMS(2));
+	m = sent(KIND(APPEND_REPLY), 2);
+	ck_assert(m && m->reject && m->lost);
+	ck_assert_uint_eq(m->match.index, 2);
+}
+END_TEST
+
+/* W2: the same entries again, or one of a later term in the place of the first of them. */
+START_TEST(recover__is_over_when_the_log_reaches_so_far_on_disk)
+{
+	start_damaged();
+	append(2, (struct entry_id){ 2, 2 }, 2, TERMS(2, 2));
+	persist();
+	ck_assert_uint_eq(raft_lost(r).index, 5);
+	if (_i == 0)
+		append(2, (struct entry_id){ 4, 2 }, 2, TERMS(2));
+	else
+		append(3, (struct entry_id){ 2, 2 }, 2, TERMS(3));
+	ck_assert_uint_eq(raft_lost(r).index, 5);
+	persist();
+	ck_assert_uint_eq(raft_lost(r).index, 0);
+	heartbeat(_i == 0 ? 2 : 3);
+	ck_assert(!sent(KIND(APPEND_REPLY), 2));
+}
+END_TEST
+
+/* W3: a refusal alone would be an old one, since it goes below what was acknowledged in this term. */
+START_TEST(recover__a_leader_sends_again_what_is_gone)
+{
+	struct raft_message gone = { .kind = KIND(APPEND_REPLY), .from = 2, .to = 1, .reject = true, .log = { 2, 1 }, .match = { 0, 0 } };
+	raft_index index;
+
+	start(three, 3);
+	lead();
+	ck_assert_int_eq(raft_propose(r, RAFT_ENTRY_COMMAND, slice_of_str("x"), &index), ERR_OK);
+	take();
+	persist();
+	receive((struct raft_message){ .kind = KIND(APPEND_REPLY), .from = 2, .to = 1, .term = 1, .match = { 2, 0 } });
+	ck_assert_uint_eq(raft_commit_index(r), 2);
+	gone.term = 1;
+	receive(gone);
+	ck_assert(!sent(KIND(APPEND), 2));
+	gone.lost = true;
+	receive(gone);
+	ck_assert(sent(KIND(APPEND), 2));
+	ck_assert_uint_eq(sent(KIND(APPEND), 2)->log.index, 0);
+	ck_assert_uint_eq(raft_commit_index(r), 2);
+}
+END_TEST
+
 static Suite *raft_suite(void)
 {
 	Suite *s = suite_create("core_raft");
@@ -839,6 +937,13 @@ static Suite *raft_suite(void)
 	tcase_add_test(tc, install__of_another_history_discards_the_log);
 	tcase_add_test(tc, install__a_cut_that_is_not_written_stays_behind_the_snapshot);
 	tcase_add_test(tc, snapshot__is_asked_for_when_the_log_does_not_reach_back);
+	suite_add_tcase(s, tc);
+	tc = tcase_create("damage");
+	tcase_add_checked_fixture(tc, NULL, teardown);
+	tcase_add_test(tc, recover__neither_votes_nor_campaigns);
+	tcase_add_test(tc, recover__says_what_is_gone_with_each_heartbeat_and_refusal);
+	tcase_add_loop_test(tc, recover__is_over_when_the_log_reaches_so_far_on_disk, 0, 2);
+	tcase_add_test(tc, recover__a_leader_sends_again_what_is_gone);
 	suite_add_tcase(s, tc);
 	return s;
 }
