@@ -130,6 +130,7 @@ struct sess {
 	uint64_t stream;           /* number of the present or last one */
 	uint64_t stream_since, retry_at;
 	uint64_t stream_due;       /* when stream_run wanted to be run */
+	bool pardoned;             /* what is waited for: we stood still meanwhile */
 	struct place *places;      /* of each endpoint */
 	uint64_t probed_ms;
 	uint32_t failures;         /* in a row */

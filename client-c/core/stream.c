@@ -103,6 +103,7 @@ static void connect(struct sess *s)
 	o->endpoint = s->endpoint;
 	s->stream_state = STREAM_OPENING;
 	s->stream_since = s->now;
+	s->pardoned = false;
 	s->places[s->endpoint].asked_ms = s->now; /* what it did not answer before is forgiven */
 	memset(s->keep_alives, 0, sizeof(s->keep_alives)); /* those of an earlier stream are answered no more */
 	s->unanswered_since = 0;
@@ -159,9 +160,12 @@ static uint64_t waits_since(const struct sess *s)
 	return 0;
 }
 
-/* What has come meanwhile is still to be read. */
+/* What has come meanwhile is still to be read. Once while an answer is waited for: who is always late would else wait for ever. */
 static void stood_still(struct sess *s)
 {
+	if (s->pardoned)
+		return;
+	s->pardoned = true;
 	places_stood_still(s);
 	s->stream_since = s->now;
 	if (s->unanswered_since)
@@ -170,7 +174,9 @@ static void stood_still(struct sess *s)
 
 void stream_run(struct sess *s)
 {
-	if (s->now >= s->stream_due && s->now - s->stream_due > STOOD_STILL_MS)
+	if (!waits_since(s))
+		s->pardoned = false;
+	else if (s->now >= s->stream_due && s->now - s->stream_due > STOOD_STILL_MS)
 		stood_still(s);
 	if (place_is_left(s, waits_since(s)))
 		elsewhere(s);

@@ -148,6 +148,18 @@ START_TEST(place__what_came_while_we_stood_still_is_read_first)
 }
 END_TEST
 
+START_TEST(place__who_is_always_late_leaves_all_the_same)
+{
+	const int says[3] = { 0, 0, 0 };
+	pass(ASKED + 200, says);
+	for (int i = 0; i < 3; i++) { /* hardly any processor is left for us */
+		kit.now = sess_next_ms(kit.s) + 1000;
+		kit_step((struct sess_event){ .kind = SESS_TICK });
+	}
+	ck_assert_uint_ne(kit_next(SESS_CONNECT)->endpoint, here);
+}
+END_TEST
+
 START_TEST(place__one_that_was_silent_is_the_last_to_be_tried)
 {
 	int says[3] = { 0, 0, 0 };
@@ -218,6 +230,7 @@ int main(void)
 	tcase_add_test(t, place__one_that_is_cut_off_from_the_cell_is_left);
 	tcase_add_test(t, place__one_that_says_it_serves_and_does_not_answer_is_left_later);
 	tcase_add_test(t, place__what_came_while_we_stood_still_is_read_first);
+	tcase_add_test(t, place__who_is_always_late_leaves_all_the_same);
 	tcase_add_test(t, place__one_that_was_silent_is_the_last_to_be_tried);
 	tcase_add_test(t, place__each_try_has_a_higher_number);
 	tcase_add_test(t, place__a_later_stream_of_somebody_else_counts_as_a_takeover);
