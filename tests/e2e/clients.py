@@ -25,11 +25,15 @@ from etcd import rpc_pb2 as pb, rpc_pb2_grpc, v3election_pb2 as electionpb, v3el
 
 HERE = pathlib.Path(__file__).resolve().parent
 BUILT = cells.TOP / "build" / "e2e"
+GO_STUBS = BUILT / "go-stubs"
 PYTHON = "/usr/bin/python3"  # Debian's, which sees Debian's modules
 
 # The shortest back-off is also the longest that a connection may take, so it is not short.
 OPTIONS = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.min_reconnect_backoff_ms", 5000), ("grpc.max_reconnect_backoff_ms", 300),
            ("grpc.use_local_subchannel_pool", 1), ("grpc.max_receive_message_length", -1)]
+
+
+STARTING = 30  # seconds until a client says its first word: an interpreter with all its libraries, on a busy machine
 
 
 # ---- processes ---------------------------------------------------------------------------------------------------------------
@@ -42,6 +46,7 @@ class Talk:
         self._lines = []
         self._at = 0
         self._over = False
+        self._speaks_since = 0
         self._changed = threading.Condition()
         self.process = self._spawn(**kwargs)
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -63,6 +68,7 @@ class Talk:
     def _read(self):
         for line in self._output():
             with self._changed:
+                self._speaks_since = self._speaks_since or time.monotonic()
                 self._lines.append(line.rstrip("\n"))
                 self._changed.notify_all()
         with self._changed:
@@ -80,9 +86,10 @@ class Talk:
 
     def expect(self, pattern, timeout=10):
         """Awaits a line that matches, passing over others; returns the match."""
-        deadline = time.monotonic() + timeout
+        begin = time.monotonic()
         with self._changed:
             while True:
+                deadline = max(begin, self._speaks_since) + timeout if self._lines else begin + max(timeout, STARTING)
                 while self._at < len(self._lines):
                     self._at += 1
                     found = re.search(pattern, self._lines[self._at - 1])
@@ -417,14 +424,37 @@ def _newer(target, sources):
 
 
 def go_env():
-    return dict(os.environ, GO111MODULE="off", GOFLAGS="", GOPATH="/usr/share/gocode", GOCACHE=str(BUILT / "go-cache"), CGO_ENABLED="0")
+    return dict(os.environ, GO111MODULE="off", GOFLAGS="", GOPATH=f"/usr/share/gocode:{GO_STUBS}", GOCACHE=str(BUILT / "go-cache"), CGO_ENABLED="0")
 
 
-def go_build(name, sources):
-    """A program in Go against Debian's clientv3; built when its sources are newer."""
+def _go_stubs():
+    """Go packages generated from our protos, `holdfast/PACKAGE` in GO_STUBS."""
+    top = cells.TOP / "api" / "proto"
+    protos = sorted((top / "etcd").glob("*.proto"))
+    stamp = GO_STUBS / "stamp"
+    if _newer(stamp, protos):
+        return stamp
+    packages = {p: re.search(r"^package (\w+);", p.read_text(), re.M)[1] for p in protos}
+    where_from = ",".join(f"M{p.relative_to(top)}=holdfast/{package}" for p, package in packages.items())
+    for p, package in packages.items():
+        out = GO_STUBS / "src" / "holdfast" / package
+        out.mkdir(parents=True, exist_ok=True)
+        done = subprocess.run(["protoc", f"--proto_path={top}", f"--go_out=plugins=grpc,paths=source_relative,{where_from}:{out}", p], text=True, capture_output=True, check=False)
+        assert done.returncode == 0, f"protoc: {done.stderr}"
+        for made in (out / "etcd").glob("*.go"):
+            made.replace(out / made.name)
+    stamp.touch()
+    return stamp
+
+
+def go_build(name, sources, stubs=False):
+    """A program in Go against Debian's libraries, clientv3 or our own stubs; built when its sources are newer."""
     target = BUILT / name
     with _alone("go"):
+        if stubs:
+            sources = [*sources, _go_stubs()]
         if not _newer(target, sources):
+            sources = [s for s in sources if s.suffix == ".go"]
             done = subprocess.run(["go", "build", "-o", target, *sources], env=go_env(), text=True, capture_output=True, check=False)
             assert done.returncode == 0, f"go build: {done.stderr}"
             target.touch()
@@ -433,6 +463,12 @@ def go_build(name, sources):
 
 def go_talk(target, *args):
     return Talk([go_build("go-client", sorted((HERE / "go").glob("*.go"))), where(target), *args])
+
+
+def controller_talk(language, target, *args):
+    """A controller by generated stubs, in Python or in Go."""
+    program = [go_build("controller", [HERE / "controller" / "controller.go"], stubs=True)] if language == "go" else [PYTHON, "-u", HERE / "controller.py"]
+    return Talk([*program, where(target), *args])
 
 
 def node_modules():
@@ -452,7 +488,7 @@ def node_modules():
 
 
 def node_talk(target, script, *args):
-    return Talk(["node", HERE / "node" / script, where(target), *args], env=dict(os.environ, NODE_PATH=str(node_modules())))
+    return Talk(["node", HERE / "node" / script, where(target), *args], env=dict(os.environ, NODE_PATH=str(node_modules()), NODE_NO_WARNINGS="1"))
 
 
 def python_talk(script, *args):

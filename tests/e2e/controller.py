@@ -1,11 +1,14 @@
 """controller.py ENDPOINTS ELECTION NAME RESOURCE-PORT: a controller as people write them, through stubs generated from api/proto.
 
+Under TLS, and as a user, when TEST_TLS_CA, _CERT and _KEY, TEST_USER and TEST_PASSWORD say so. controller/controller.go is the same in Go.
+
 Several run; the one that is elected works. It keeps its state, a counter, in a key of the cell, and writes it only under the condition that its
 leader key is still the one it won (its create_revision, which is its fencing token too). Each step it also acts on a resource outside, which
 sees the token. Nobody else's word is needed for safety: not a clock's, and not its own belief that it leads.
 
 It says what happens, a line each: session, leads TOKEN, step NUMBER, deposed, sees NAME.
 """
+import os
 import pathlib
 import socket
 import sys
@@ -29,25 +32,43 @@ def say(*words):
     sys.stdout.flush()
 
 
+def channel(endpoint):
+    options = [("grpc.max_reconnect_backoff_ms", 300), ("grpc.initial_reconnect_backoff_ms", 100)]
+    if "TEST_TLS_CA" not in os.environ:
+        return grpc.insecure_channel(endpoint, options)
+    files = [pathlib.Path(os.environ[f"TEST_TLS_{name}"]).read_bytes() for name in ("CA", "KEY", "CERT")]
+    return grpc.secure_channel(endpoint, grpc.ssl_channel_credentials(*files), options)
+
+
 class Cell:
     """The replicas; a call goes to the one that answered last, and to the next one when it does not."""
 
     def __init__(self, endpoints):
-        options = [("grpc.max_reconnect_backoff_ms", 300), ("grpc.initial_reconnect_backoff_ms", 100)]
-        self.channels = [grpc.insecure_channel(e, options) for e in endpoints.split(",")]
+        self.channels = [channel(e) for e in endpoints.split(",")]
         self.at = 0
+        self.token = ()
+        self.user = os.environ.get("TEST_USER")
+        if self.user:
+            self.log_in()
+
+    def log_in(self):
+        request = pb.AuthenticateRequest(name=self.user, password=os.environ["TEST_PASSWORD"])
+        self.token = (("token", self.call(rpc_pb2_grpc.AuthStub, "Authenticate", request).token),)
 
     def call(self, stub, method, request, timeout=2):
         """Repeats until somebody answers: only for what may be repeated."""
         while True:
             at = self.at
             try:
-                return getattr(stub(self.channels[at % len(self.channels)]), method)(request, timeout=timeout)
+                return getattr(stub(self.channels[at % len(self.channels)]), method)(request, timeout=timeout, metadata=self.token)
             except grpc.RpcError as e:
-                if e.code() not in RETRY:
+                if e.code() == grpc.StatusCode.UNAUTHENTICATED and self.user:  # a replica that was restarted knows no tokens
+                    self.log_in()
+                elif e.code() in RETRY:
+                    self.at = at + 1
+                    time.sleep(0.02)
+                else:
                     raise
-                self.at = at + 1
-                time.sleep(0.02)
 
 
 class Session:
@@ -61,7 +82,7 @@ class Session:
         while not self.lost.wait(TTL / 6):
             for ch in self.cell.channels:
                 try:
-                    call = rpc_pb2_grpc.LeaseStub(ch).LeaseKeepAlive(iter([pb.LeaseKeepAliveRequest(ID=self.lease)]), timeout=TTL / 3)
+                    call = rpc_pb2_grpc.LeaseStub(ch).LeaseKeepAlive(iter([pb.LeaseKeepAliveRequest(ID=self.lease)]), timeout=TTL / 3, metadata=self.cell.token)
                     if next(call).TTL <= 0:
                         self.lost.set()
                     break
@@ -75,7 +96,7 @@ def observe(cell, election):
     while True:
         try:
             stub = v3election_pb2_grpc.ElectionStub(cell.channels[at % len(cell.channels)])
-            for r in stub.Observe(electionpb.LeaderRequest(name=election)):
+            for r in stub.Observe(electionpb.LeaderRequest(name=election), metadata=cell.token):
                 if (r.kv.create_revision, r.kv.value) != last:
                     last = (r.kv.create_revision, r.kv.value)
                     say("sees", r.kv.value.decode())

@@ -1,14 +1,16 @@
-"""Controllers that elect one of them, through the deaths of replicas and controllers and a pause longer than a session."""
+"""Controllers in Python and Go that elect one of them, through the deaths of replicas and controllers and a pause longer than a session."""
+import random
 import signal
 import socket
 import threading
 import time
 
 import cells
-from clients import HERE, PYTHON, Eye, Talk, events_until, insist, watch
-from runner import test
+from clients import Eye, controller_talk, events_until, insist, watch
+from guarded import as_the_manual_shows, each_way
 
 TTL = 3
+NAMES = {"anna": "python", "bert": "go", "cleo": "python", "dora": "go"}
 
 
 class Resource:
@@ -60,13 +62,17 @@ def _check_book(resource, history):
     return by_token
 
 
-@test()
-def one_controller_acts_at_any_time_and_the_state_goes_on(server):
+@each_way(own=True, timeout=240)  # the first test compiles
+def one_controller_acts_at_any_time_and_the_state_goes_on(way):
     resource = Resource()
-    with cells.Cell(server, 3) as cell:
-        controllers = {n: Talk([PYTHON, "-u", HERE / "controller.py", cell.endpoints, "controllers", n, resource.port]) for n in ("anna", "bert", "cleo")}
+    with way.cell(prepare=as_the_manual_shows) as cell:
+        names = random.sample(list(NAMES), 3)
+        print("order:", names)
+        controllers = {}
         with Eye(cell) as eye:
-            eye.wait_queue(b"controllers", 3, 20)
+            for i, n in enumerate(names):
+                controllers[n] = controller_talk(NAMES[n], cell, "controllers", n, resource.port)
+                eye.wait_queue(b"controllers", i + 1, 20)
         first = resource.wait_acts(5)[0]
         leading = first[1]
         for c in controllers.values():

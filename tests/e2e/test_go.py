@@ -1,9 +1,9 @@
 """Go's clientv3 and its recipes, as Debian packages them: what Kubernetes-like programs are built of."""
-import re
 import threading
 
 import cells
 from clients import Eye, etcdctl, events_until, go_talk, insist, watch
+from guarded import each_way
 from runner import is_full, test
 
 BUILD = 240  # seconds; the first test compiles
@@ -62,10 +62,10 @@ class Writing:
         assert not self._thread.is_alive()
 
 
-@test(timeout=BUILD)
-def a_watch_resumes_through_deaths_without_a_gap_or_a_double(server):
+@each_way(timeout=BUILD)
+def a_watch_resumes_through_deaths_without_a_gap_or_a_double(way):
     """The replica that the client is connected to dies, again and again; what it saw is compared with history."""
-    with cells.Cell(server, 3) as cell:
+    with way.cell() as cell:
         with Eye(cell) as eye:
             first = eye.put(b"p/start")
         with go_talk(cell, "watch", "p/", first) as go:
@@ -95,9 +95,9 @@ def _difference(got, want):
     return f"{len(got)} events, not {len(want)}"
 
 
-@test(timeout=BUILD)
-def a_lease_is_kept_alive_through_the_death_of_the_leader(server):
-    with cells.Cell(server, 3) as cell, go_talk(cell, "keepalive", 3) as go, go_talk(cell, "session", 3) as session:
+@each_way(timeout=BUILD)
+def a_lease_is_kept_alive_through_the_death_of_the_leader(way):
+    with way.cell() as cell, go_talk(cell, "keepalive", 3) as go, go_talk(cell, "session", 3) as session:
         lease = go.expect("lease (.*)")[1]
         go.expect("alive 3")
         other = session.expect("session (.*)")[1]
@@ -114,10 +114,10 @@ def a_lease_is_kept_alive_through_the_death_of_the_leader(server):
         session.expect("done")
 
 
-@test(timeout=BUILD)
-def a_mutex_waits_through_the_death_of_the_leader_and_a_compaction(server):
+@each_way(timeout=BUILD)
+def a_mutex_waits_through_the_death_of_the_leader_and_a_compaction(way):
     """The recipe waits by a watch of one key from the revision at which it asked. When it resumes that watch, the revision is compacted."""
-    with cells.Cell(server, 3) as cell, go_talk(cell, "mutex", "m") as first:
+    with way.cell() as cell, go_talk(cell, "mutex", "m") as first:
         held = int(first.expect(r"held (\d+)")[1])
         with go_talk(cell, "mutex", "m") as second:
             with Eye(cell.running()[1]) as eye:
@@ -139,9 +139,9 @@ def a_mutex_waits_through_the_death_of_the_leader_and_a_compaction(server):
             second.expect("released")
 
 
-@test(timeout=BUILD)
-def elections_with_proclaim_observe_and_resign(server):
-    with cells.Cell(server, 3) as cell, go_talk(cell, "observe", "e") as observer:
+@each_way(timeout=BUILD)
+def elections_with_proclaim_observe_and_resign(way):
+    with way.cell() as cell, go_talk(cell, "observe", "e") as observer:
         observer.expect("observing")
         with go_talk(cell, "elect", "e", "one") as one, go_talk(cell, "elect", "e", "two") as two:
             won = {}
@@ -164,15 +164,3 @@ def elections_with_proclaim_observe_and_resign(server):
             leader.expect("released", 15)
             other.say("resign")
             other.expect("released", 15)
-
-
-@test(timeout=BUILD)
-def workers_under_the_mutex_lose_no_addition_through_a_leaders_death(server):
-    workers, turns = (8, 60) if is_full() else (5, 30)
-    with cells.Cell(server, 3) as cell, go_talk(cell, "workers", "m", workers, turns) as go:
-        go.expect(f"turn {workers * turns // 3}$", 40)
-        cell.leader().kill()
-        found = go.expect(r"counter (\d+) sure (\d+) maybe (\d+)", 60)
-        counter, sure, maybe = map(int, found.groups())
-        assert sure == workers * turns and sure <= counter <= sure + maybe, found.string
-        assert not [line for line in go.lines() if re.match("broken|error", line)]

@@ -6,7 +6,7 @@ import tempfile
 
 import cells
 from clients import node_talk
-from runner import test
+from guarded import each_way
 
 
 def installed(folder):
@@ -19,12 +19,12 @@ def installed(folder):
     return found if found.exists() else pathlib.Path(f"{folder}{found}")
 
 
-@test(timeout=200)
-def node_by_grpc_js_with_the_installed_protos(server):
+@each_way(timeout=200)
+def node_by_grpc_js_with_the_installed_protos(way):
     with tempfile.TemporaryDirectory() as d:
         protos = installed(d)
         assert (protos / "holdfast" / "v1.proto").exists() and not (protos / "holdfast" / "internal.proto").exists(), list(protos.rglob("*"))
-        with cells.Cell(server, 3) as cell, node_talk(cell, "protos.js", protos) as js:
+        with way.cell() as cell, node_talk(cell, "protos.js", protos, "all") as js:
             js.expect("held", 20)
             leader = cell.leader()
             leader.kill()

@@ -1,6 +1,7 @@
 """Python's clients as Debian packages them: python3-etcd3 over gRPC, python3-etcd3gw over JSON."""
 import cells
 from clients import Eye, etcdctl, insist, python_talk, wait_metric
+from guarded import each_way
 from runner import test
 
 STORIES = ("kv", "transactions", "leases", "watch", "lock")
@@ -44,10 +45,10 @@ def etcd3_members_and_status(server):
             py.wait()
 
 
-@test(own=True)
-def etcd3_waits_for_its_lock_and_watches_through_the_death_of_the_leader(server):
+@each_way(own=True)
+def etcd3_waits_for_its_lock_and_watches_through_the_death_of_the_leader(way):
     """This client knows one replica: it is not the one that dies."""
-    with cells.Cell(server, 3) as cell:
+    with way.cell() as cell:
         leader = cell.leader()
         a, b = [r for r in cell.replicas if r is not leader]
         with Eye(a) as eye:
@@ -84,9 +85,9 @@ def etcd3gw_on_cells_of_one_and_three(server):
             _all(cell, _etcd3gw, "kv", "leases", "lock", "watch 300")
 
 
-@test()
-def etcd3gw_watches_through_the_death_of_the_leader(server):
-    with cells.Cell(server, 3) as cell:
+@each_way()
+def etcd3gw_watches_through_the_death_of_the_leader(way):
+    with way.cell() as cell:
         leader = cell.leader()
         a = next(r for r in cell.replicas if r is not leader)
         with Eye(a) as eye, _etcd3gw(a, "follow", "p/") as follow:

@@ -150,16 +150,17 @@ class Replica:
     def tls_context(self):
         return self.tls.context(self.tls.user) if self.tls else None
 
+    def arguments(self):
+        """What the server is started with."""
+        cluster = ",".join(f"{r.name}={r.peer_url}" for r in self.cell.replicas)
+        return ["--name", self.name, "--data-dir", self.data_dir, "--listen-client-urls", self.url, "--advertise-client-urls", self.url,
+                "--listen-peer-urls", f"{'https' if self.tls else 'http'}://{self.host}:{self.peer_port}", "--initial-advertise-peer-urls", self.peer_url,
+                "--initial-cluster", cluster, "--initial-cluster-token", self.cell.token, "--initial-cluster-state", self.joins, *self.cell.flags, *self.flags]
+
     def start(self):
         assert self.process is None or self.process.poll() is not None, f"{self.name} runs already"
-        cluster = ",".join(f"{r.name}={r.peer_url}" for r in self.cell.replicas)
         with open(self.log_path, "ab") as log:
-            self.process = spawn([
-                *self.inside, self.cell.server, "--name", self.name, "--data-dir", self.data_dir,
-                "--listen-client-urls", self.url, "--advertise-client-urls", self.url,
-                "--listen-peer-urls", f"{'https' if self.tls else 'http'}://{self.host}:{self.peer_port}", "--initial-advertise-peer-urls", self.peer_url,
-                "--initial-cluster", cluster, "--initial-cluster-token", self.cell.token,
-                "--initial-cluster-state", self.joins, *self.cell.flags, *self.flags], stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+            self.process = spawn([*self.inside, self.cell.server, *self.arguments()], stdout=log, stderr=log, stdin=subprocess.DEVNULL)
 
     def running(self):
         return self.process is not None and self.process.poll() is None

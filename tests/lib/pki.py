@@ -1,7 +1,8 @@
 """pki.py: a CA and its certificates, made by openssl, for cells under TLS.
 
 `Pki(dir)` has a CA "ca"; cert(name) makes name.pem and name.key; revoke(name) puts it on the list ca.crl. Files are replaced at once, by rename, as those who
-renew certificates do. use(name) says to every client that this process starts who it is: etcdctl, holdfastctl, curl and our own clients.
+renew certificates do. use(name) says to every client that this process starts who it is: etcdctl, holdfastctl, curl and our own clients; other people's clients
+may be somebody else.
 """
 import os
 import pathlib
@@ -64,12 +65,12 @@ class Pki:
         new.write_bytes(content)
         new.replace(self.path(name))
 
-    def use(self, name):
+    def use(self, name, clients=None):
         self.user = name
-        for tool, ca in (("ETCDCTL", "CACERT"), ("HOLDFAST", "CACERT"), ("TEST_TLS", "CA")):
+        for tool, ca, user in (("ETCDCTL", "CACERT", name), ("HOLDFAST", "CACERT", name), ("TEST_TLS", "CA", clients or name)):
             os.environ[f"{tool}_{ca}"] = str(self.path("ca.pem"))
-            os.environ[f"{tool}_CERT"] = str(self.path(f"{name}.pem"))
-            os.environ[f"{tool}_KEY"] = str(self.path(f"{name}.key"))
+            os.environ[f"{tool}_CERT"] = str(self.path(f"{user}.pem"))
+            os.environ[f"{tool}_KEY"] = str(self.path(f"{user}.key"))
         self.path(".curlrc").write_text(f'cacert = "{self.path("ca.pem")}"\ncert = "{self.path(f"{name}.pem")}"\nkey = "{self.path(f"{name}.key")}"\n')
         os.environ["CURL_HOME"] = str(self.dir)
         return self
@@ -87,6 +88,10 @@ class Pki:
         import grpc
         read = [self.path(n).read_bytes() for n in ("ca.pem", f"{self.user}.key", f"{self.user}.pem")]
         return grpc.ssl_channel_credentials(*read)
+
+    def signs_tokens(self, server="server"):
+        _openssl("pkey", "-in", self.path(f"{server}.key"), "-pubout", "-out", self.path("tokens.pub"))
+        return ["--auth-token", f"jwt,pub-key={self.path('tokens.pub')},priv-key={self.path(f'{server}.key')},sign-method=ES256,ttl=1h"]
 
     def flags(self, server="server", peer="peer"):
         """Mutual TLS for clients and peers, with the list of what was revoked."""

@@ -27,7 +27,7 @@ var stories = map[string]func(c *clientv3.Client, args []string){
 	"mutex":     mutex,
 	"elect":     elect,
 	"observe":   observe,
-	"workers":   workers,
+	"turns":     turns,
 	"forms":     watchForms,
 }
 

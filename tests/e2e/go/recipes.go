@@ -2,7 +2,8 @@ package main
 
 import (
 	"fmt"
-	"sync"
+	"os"
+	"strings"
 	"time"
 
 	"go.etcd.io/etcd/clientv3"
@@ -74,61 +75,45 @@ func observe(c *clientv3.Client, args []string) {
 	say("over")
 }
 
-// workers NAME COUNT TURNS: each adds one to a counter, under the mutex, by a read and a write that would lose additions if two did so at once. The
-// write is guarded by the mutex's key. A session that is lost, or an answer that did not come, makes the worker begin its turn again.
-func workers(c *clientv3.Client, args []string) {
-	name, count, turns := args[0], int(number(args[1])), int(number(args[2]))
-	var all sync.WaitGroup
-	var mu sync.Mutex
-	maybe, sure, inside := 0, 0, 0
-	for w := 0; w < count; w++ {
-		all.Add(1)
-		go func() {
-			defer all.Done()
-			for done := 0; done < turns; {
-				s, err := concurrency.NewSession(c, concurrency.WithTTL(10))
-				if err != nil {
-					time.Sleep(20 * time.Millisecond)
-					continue
-				}
-				m := concurrency.NewMutex(s, name)
-				for done < turns && m.Lock(ctx) == nil {
-					mu.Lock()
-					inside++
-					demand(inside == 1, "%d hold the lock", inside)
-					mu.Unlock()
-					value := int64(0)
-					get, err := c.Get(ctx, "counter")
-					if err == nil && len(get.Kvs) > 0 {
-						value = number(string(get.Kvs[0].Value))
-					}
-					var put *clientv3.TxnResponse
-					if err == nil {
-						put, err = c.Txn(ctx).If(m.IsOwner()).Then(clientv3.OpPut("counter", fmt.Sprint(value+1))).Commit()
-						if err == nil {
-							demand(put.Succeeded, "the lock was lost")
-						}
-					}
-					mu.Lock()
-					inside--
-					if err == nil {
-						sure++
-						done++
-						say("turn %d", sure)
-					} else {
-						maybe++
-					}
-					mu.Unlock()
-					if err != nil || m.Unlock(ctx) != nil {
-						break
-					}
-				}
-				s.Close()
-			}
-		}()
-	}
-	all.Wait()
-	get, err := c.Get(ctx, "counter")
+// turns NAME COUNTER BOOK: one of several who add to a counter under a mutex, by a read and a write that would lose additions if two did so at once. BOOK is a
+// file that all write to: `in NAME` when the lock is held, `out NAME` before it is given back. Says `turn N` for an addition that was acknowledged, `unsure N`
+// for one whose answer did not come. Ends when BOOK.end is there.
+func turns(c *clientv3.Client, args []string) {
+	name, counter, book := args[0], args[1], args[2]
+	file, err := os.OpenFile(book, os.O_APPEND|os.O_WRONLY|os.O_CREATE, 0600)
 	must(err)
-	say("counter %s sure %d maybe %d", get.Kvs[0].Value, sure, maybe)
+	s := open(c, 20)
+	m := concurrency.NewMutex(s, "lock of "+counter)
+	for {
+		if _, err := os.Stat(book + ".end"); err == nil {
+			break
+		}
+		insist(func() error { return m.Lock(ctx) })
+		fmt.Fprintf(file, "in %s\n", name)
+		value := int64(1)
+		insist(func() error {
+			get, err := c.Get(ctx, counter)
+			if err == nil && len(get.Kvs) > 0 {
+				value = number(strings.Fields(string(get.Kvs[0].Value))[0]) + 1
+			}
+			return err
+		})
+		put, err := c.Txn(ctx).If(m.IsOwner()).Then(clientv3.OpPut(counter, fmt.Sprintf("%d %s", value, name))).Commit()
+		if err == nil {
+			demand(put.Succeeded, "the lock was lost")
+			say("turn %d", value)
+		} else {
+			say("unsure %d", value)
+		}
+		fmt.Fprintf(file, "out %s\n", name)
+		insist(func() error { return m.Unlock(ctx) })
+	}
+	must(s.Close())
+}
+
+// insist is for what may be repeated while the cell is between leaders.
+func insist(f func() error) {
+	for f() != nil {
+		time.Sleep(20 * time.Millisecond)
+	}
 }

@@ -5,21 +5,23 @@ const fs = require('fs');
 const readline = require('readline');
 const { once } = require('events');
 const { Etcd3, EtcdLockFailedError, EtcdLeaseInvalidError, isRecoverableError } = require('etcd3');
-const { ConsecutiveBreaker, ExponentialBackoff, circuitBreaker, handleWhen, isBrokenCircuitError, retry } = require('cockatiel');
+const { ConsecutiveBreaker, ExponentialBackoff, circuitBreaker, handleWhen, isBrokenCircuitError, noop, retry } = require('cockatiel');
 
 const [endpoints, story, ...args] = process.argv.slice(2);
 const tls = process.env.TEST_TLS_CA;
 const hosts = endpoints.split(',').map((e) => (e.includes('://') ? e : (tls ? 'https://' : 'http://') + e));
-// As its manual advises for a cell of several: calls that fail for want of a replica are tried at the next one.
-const recoverable = handleWhen((e) => isRecoverableError(e) || isBrokenCircuitError(e));
+// As its manual advises for a cell of several: calls that fail for want of a replica are tried at the next one. With a password, but without a breaker for each
+// host: when the call that tries a host again finds that a token has to be renewed, the client asks anew inside of that call, and at that host waits for itself.
+const recoverable = (e) => isRecoverableError(e) || isBrokenCircuitError(e);
+const policy = handleWhen(recoverable);
 const client = new Etcd3({
   hosts,
   ...(tls ? { credentials: { rootCertificate: fs.readFileSync(tls), privateKey: fs.readFileSync(process.env.TEST_TLS_KEY),
     certChain: fs.readFileSync(process.env.TEST_TLS_CERT) } } : {}),
   ...(process.env.TEST_USER ? { auth: { username: process.env.TEST_USER, password: process.env.TEST_PASSWORD } } : {}),
   faultHandling: {
-    host: () => circuitBreaker(recoverable, { halfOpenAfter: 200, breaker: new ConsecutiveBreaker(1) }),
-    global: retry(recoverable, { maxAttempts: 30, backoff: new ExponentialBackoff({ initialDelay: 20, maxDelay: 200 }) }),
+    host: () => (process.env.TEST_USER ? noop : circuitBreaker(policy, { halfOpenAfter: 200, breaker: new ConsecutiveBreaker(1) })),
+    global: retry(policy, { maxAttempts: 30, backoff: new ExponentialBackoff({ initialDelay: 20, maxDelay: 200 }) }),
     watchBackoff: new ExponentialBackoff({ initialDelay: 20, maxDelay: 200 }),
   },
 });
@@ -27,6 +29,18 @@ const client = new Etcd3({
 const say = (...words) => console.log(...words);
 const words = readline.createInterface({ input: process.stdin });
 const word = async () => (await once(words, 'line'))[0];
+const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+// For what may be repeated while the cell is between leaders.
+const insist = async (f) => {
+  for (;;) {
+    try {
+      return await f();
+    } catch (e) {
+      if (!recoverable(e)) throw e;
+      await sleep(50);
+    }
+  }
+};
 
 const stories = {
   // Reads, writes, ranges, transactions, leases, checked here.
@@ -133,6 +147,39 @@ const stories = {
     }
     await campaign.resign();
     say('released');
+  },
+
+  // turns NAME COUNTER BOOK: one of several who add to a counter under the client's lock, by a read and a write that would lose additions if two did so at once.
+  // BOOK is a file that all write to: `in NAME` when the lock is held, `out NAME` before it is given back. Says `turn N` for an addition that was acknowledged,
+  // `unsure N` for one whose answer did not come. Ends when BOOK.end is there.
+  async turns(name, counter, book) {
+    const key = 'lock of ' + counter;
+    while (!fs.existsSync(book + '.end')) {
+      const lock = client.lock(key).ttl(20);
+      try {
+        await lock.acquire();
+      } catch (e) {
+        if (!(e instanceof EtcdLockFailedError) && (await lock.leaseId().catch(() => null))) await insist(() => lock.release()); // it may be held
+        await sleep(20);
+        continue;
+      }
+      fs.appendFileSync(book, `in ${name}\n`);
+      const lease = await lock.leaseId();
+      const was = (await insist(() => client.get(counter).exec())).kvs[0];
+      const n = was ? parseInt(was.value) + 1 : 1;
+      try {
+        // The client repeats a call that failed, also if it was carried out: then the counter has changed.
+        const done = await client.if(key, 'Lease', '==', lease).and(counter, 'Mod', '==', was ? was.mod_revision : 0)
+          .then(client.put(counter).value(`${n} ${name}`)).else(client.get(key)).commit();
+        assert(done.succeeded || done.responses[0].response_range.kvs.some((kv) => kv.lease === lease), 'the lock was lost');
+        say(done.succeeded ? 'turn' : 'unsure', n);
+      } catch (e) {
+        if (!recoverable(e)) throw e;
+        say('unsure', n);
+      }
+      fs.appendFileSync(book, `out ${name}\n`);
+      await insist(() => lock.release());
+    }
   },
 
   async observe(name) {

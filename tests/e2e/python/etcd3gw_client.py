@@ -3,8 +3,9 @@ import os
 import sys
 
 from etcd3gw.client import Etcd3Client
-from etcd3gw.exceptions import Etcd3Exception
+from etcd3gw.exceptions import ConnectionFailedError, ConnectionTimeoutError, Etcd3Exception
 from etcd3gw.utils import _encode
+from turns import take_turns
 
 
 def say(*words):
@@ -76,12 +77,30 @@ def follow(client, prefix):
         say(e.get("type", "PUT"), e["kv"]["key"].decode(), e["kv"].get("value", b"").decode(), "at", e["kv"]["mod_revision"])
 
 
+def turns(client, name, counter, book):
+    def read():
+        found = client.get(counter)
+        return int(found[0].split()[0]) if found else 0
+
+    def write(lock, text):
+        return client.transaction({"compare": [{"key": _encode(lock.key), "result": "EQUAL", "target": "VALUE", "value": _encode(lock.uuid)}],
+                                   "success": [{"request_put": {"key": _encode(counter), "value": _encode(text)}}], "failure": []}).get("succeeded", False)
+    take_turns(name, book, lambda: client.lock(counter, ttl=20), read, write, (ConnectionFailedError, ConnectionTimeoutError))
+
+
+def log_in(client, name, password):
+    """This client knows nothing of users: its token goes with everything that it asks."""
+    client.session.headers["Authorization"] = client.post(client.get_url("/auth/authenticate"), json={"name": name, "password": password})["token"]
+
+
 if __name__ == "__main__":
     for variable in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):  # either goes before what a program says
         os.environ.pop(variable, None)
     files = {name: os.environ.get(variable) for name, variable in (("ca_cert", "TEST_TLS_CA"), ("cert_cert", "TEST_TLS_CERT"), ("cert_key", "TEST_TLS_KEY"))}
-    globals()[sys.argv[2]](Etcd3Client(host="127.0.0.1", port=int(sys.argv[1]), protocol="https" if files["ca_cert"] else "http", api_path="/v3/", timeout=20,
-                                       **files), *sys.argv[3:])
+    it = Etcd3Client(host="127.0.0.1", port=int(sys.argv[1]), protocol="https" if files["ca_cert"] else "http", api_path="/v3/", timeout=20, **files)
+    if os.environ.get("TEST_USER"):
+        log_in(it, os.environ["TEST_USER"], os.environ["TEST_PASSWORD"])
+    globals()[sys.argv[2]](it, *sys.argv[3:])
     say("end")
     # Its threads that read a stream are not daemons.
     sys.stdout.flush()
