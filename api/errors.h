@@ -123,6 +123,9 @@ enum status_code {
 	X(ERR_LOCK_WAIT_TIMEOUT, STATUS_DEADLINE_EXCEEDED, "holdfast: the lock was not granted in the time given")     \
 	X(ERR_LOCK_MODE_CHANGED, STATUS_FAILED_PRECONDITION,                                                           \
 	  "holdfast: this lease already asked for the lock in another mode")                                           \
+	/* Nothing was changed. Who asks again, where it is known by now who else does, takes over. */                  \
+	X(ERR_LOCK_ASKED_ELSEWHERE, STATUS_UNAVAILABLE,                                                                \
+	  "holdfast: this lease asks for the lock by another call, too: ask again")                                    \
 	/* A key is a contender when it was created as LOCK/LEASE with that very lease; writes may not blur that. */   \
 	X(ERR_CONTENDER_LEASE, STATUS_FAILED_PRECONDITION,                                                             \
 	  "holdfast: the write would change the lease of a contender for a lock")                                      \

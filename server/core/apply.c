@@ -78,18 +78,47 @@ static enum err apply_publish(struct core *c, const struct applying *a)
 	return e;
 }
 
-/* The leader keeps the bound of whoever asked. */
-static void note_bound(struct core *c, const struct applying *a)
+static const struct contender *contender_of_key(const struct core *c, struct slice key)
+{
+	const struct kv *kv = key.len > 0 ? store_get(c->store, key, 0) : NULL;
+
+	return kv ? lock_find(c->locks, kv) : NULL;
+}
+
+/* The leader keeps the bounds of those who ask now. */
+static void after_lock(struct core *c, const struct applying *a)
 {
 	const struct contender *ct;
-	const struct kv *kv;
 
+	if (!core_leads(c))
+		return;
 	if (a->out.lock.outcome == KV_LOCK_HELD && c->waiters.rows_len == 0)
 		return; /* its wait is over, and nobody's bound runs */
-	kv = store_get(c->store, buf_view(&a->out.lock.key), 0);
-	ct = kv ? lock_find(c->locks, kv) : NULL;
+	ct = contender_of_key(c, buf_view(&a->out.lock.key));
 	if (ct)
 		bound_note(c, ct);
+}
+
+/* Whose call it was, if it was one that asked for that place. */
+static struct call_id abandoned_call(const struct applying *a)
+{
+	struct slice by = wire_find_bytes(a->cmd.payload, 3);
+
+	return (struct call_id){ wire_find_u64(by, 1, 0), wire_find_u64(by, 2, 0), wire_find_u64(by, 3, 0) };
+}
+
+/* Others ask for the place, when it is still there. */
+static void after_abandon(struct core *c, const struct applying *a)
+{
+	const struct contender *ct = contender_of_key(c, wire_find_bytes(a->cmd.payload, 2));
+	struct call_id call = abandoned_call(a);
+
+	if (!ct)
+		return;
+	if (core_leads(c))
+		bound_note(c, ct);
+	if (wire_find_u64(a->cmd.payload, 5, 0))
+		lock_ended(c, ct, &call);
 }
 
 static enum err execute(struct core *c, struct applying *a)
@@ -193,13 +222,13 @@ static enum err carry_out(struct core *c, struct applying *a)
 static void contender_gone(struct core *c, const struct applying *a, const struct kv *prev)
 {
 	struct contender_row *row = row_find(c, prev->create_revision, kv_key(prev));
-	struct slice by = a->cmd.kind == CMD(ABANDON) && wire_find_u64(a->cmd.payload, 5, 0) ? wire_find_bytes(a->cmd.payload, 3) : (struct slice){ 0 };
-	struct call_id timed_out = { wire_find_u64(by, 1, 0), wire_find_u64(by, 2, 0), wire_find_u64(by, 3, 0) };
+	bool ended = a->cmd.kind == CMD(ABANDON) && wire_find_u64(a->cmd.payload, 5, 0);
+	struct call_id timed_out = ended ? abandoned_call(a) : (struct call_id){ 0 };
 
 	if (!row)
 		return;
 	/* A call's own lease ends with its bound: it is told of the bound. */
-	waiters_gone(c, row, lease_find(c->lessor, prev->lease) ? ERR_NOT_CONTENDER : ERR_LEASE_ENDED_WAITING, by.len > 0 ? &timed_out : NULL);
+	waiters_gone(c, row, lease_find(c->lessor, prev->lease) ? ERR_NOT_CONTENDER : ERR_LEASE_ENDED_WAITING, ended ? &timed_out : NULL);
 }
 
 /* A3. The command's events are the history's newest, from number `from` on. */
@@ -294,12 +323,14 @@ static void apply_command(struct core *c, const struct raft_entry *entry)
 	c->env.header.term = raft_current_term(c->raft);
 	c->env.now = c->now;
 	e = carry_out(c, &a);
-	if (a.cmd.kind == CMD(LOCK) && !e && core_leads(c))
-		note_bound(c, &a);
+	if (!e && a.cmd.kind == CMD(LOCK))
+		after_lock(c, &a);
 	arena_clear(&c->arena);
 	c->state.applied = (struct entry_id){ .index = entry->index, .term = entry->term };
 	after_leases_ended(c, &a.cmd);
 	tell_waiters(c, &a, events);
+	if (!e && a.cmd.kind == CMD(ABANDON))
+		after_abandon(c, &a);
 	sessions_applied(c, a.cmd.kind, a.cmd.payload, e);
 	node_watches_applied(c, events);
 	if (a.call)

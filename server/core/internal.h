@@ -114,8 +114,6 @@ struct lock_call {
 	struct heap_node renew; /* when its own lease wants a keep-alive */
 	lease_id lease;
 	bool own_lease;        /* made for this call */
-	bool again;            /* another call had made the contender, or may have: Q5 */
-	struct call_id before; /* then: the latest that had asked for it */
 	bool bounded;
 	struct buf name;
 };
@@ -266,17 +264,21 @@ struct renews {
 
 /* ---- locks that wait (waiter.c, row.c) --------------------------------------------------------------------------- */
 
-struct contender_row { /* a contender that somebody here watches: its calls wait, or as leader its bound runs */
+struct call_bound {
+	struct call_id call;
+	time_ms due; /* by core_clock */
+};
+
+struct contender_row { /* a contender that somebody here watches: its calls wait, or as leader their bounds run */
 	struct contender_row *next; /* of the same revision */
 	revision token;
 	struct list waiters;
-	struct heap_node bound;
-	struct call_id bound_call;
+	struct heap_node bound; /* leader: the first that is due */
+	struct call_bound bounds[LOCK_ASKERS_MAX];
+	size_t bounds_len;
 	uint32_t key_len;
 	uint8_t key[];
 };
-
-#define UNTOLD_MAX 64 /* calls that made a contender and gave up, the last of them: Q5 */
 
 struct waiters {
 	struct map64 rows;  /* by create_revision */
@@ -286,8 +288,6 @@ struct waiters {
 	struct heap bounds; /* leader: by core_clock */
 	struct heap renewals;
 	time_ms orphans_at; /* leader: when to look for waiting calls whose replica is gone */
-	uint64_t untold[UNTOLD_MAX]; /* their numbers */
-	size_t untold_next;
 };
 
 /* ---- peers (peer_message.c, intake.c) ---------------------------------------------------------------------------- */
@@ -652,6 +652,7 @@ void lock_granted(struct core *c, const struct contender *ct);
 void lock_leave(struct core *c, struct call *call);  /* unlinks what waiting means */
 /* Its calls fail with e, but for the one whose time is up: that hears so. timed_out may be NULL. */
 void waiters_gone(struct core *c, struct contender_row *row, enum err e, const struct call_id *timed_out);
+void lock_ended(struct core *c, const struct contender *ct, const struct call_id *id); /* the leader ended that call, and its place lasts */
 void waiters_recheck(struct core *c);                /* the state was replaced */
 void waiters_renew(struct core *c);                  /* own leases */
 void waiters_check(const struct core *c);
@@ -668,7 +669,7 @@ void holds_gone(struct core *c, const struct kv *prev, uint32_t kind, raft_term 
 
 void bounds_begin(struct core *c);
 void bounds_end(struct core *c);
-void bound_note(struct core *c, const struct contender *ct);
+void bound_note(struct core *c, const struct contender *ct); /* other calls ask for it now */
 void bounds_due(struct core *c);
 void orphans_due(struct core *c);
 void orphans_soon(struct core *c);

@@ -8,13 +8,11 @@
  *        behind, and its lease may have ended since.
  *   (Q2) a call that ends otherwise leaves nothing behind: an ABANDON in its name is proposed until it is applied, in the order of the
  *        channel, so behind its LOCK. While the LOCK itself is under way the call stays (canceled) until it is known what came of it.
- *        The ABANDON does nothing if somebody asked again for the same contender.
+ *        The ABANDON leaves the contender to whoever asks for it as well, or was told of it (J4, J6 of kv/locks.c).
  *   (Q3) several calls may wait for one contender here; all are answered by its grant, and all by its end.
  *   (Q4) a lease that a call had made for itself is kept alive by us while it waits; the client has it in full from the grant on.
- *   (Q5) only the call that made a contender may take it away once it is held. One that asked again for it (perhaps late, from a replica that
- *        was cut off) cannot know what the other was told: its ABANDON leaves a holder alone. Unless the one that asked before it was a call of this
- *        very replica that made the contender and gave up: then nobody was told of it, and the later one has to take it away, since the ABANDON of the
- *        earlier one does nothing (Q2).
+ *   (Q5) one that the leader ended while others ask for its place hears of its own end at once. When it has a request ID, it does not hear that its
+ *        time is up: another with the same ID may yet hold, and is to be answered the same.
  *
  * Why a waiter fails: its lease ended (etcd's own text for it), its bound ran out, or somebody deleted its key, by Unlock or otherwise:
  * ERR_NOT_CONTENDER, since the client should not believe that its lease has ended. etcd's own recipe does not wait on either.
@@ -72,9 +70,44 @@ static enum err parse_request(struct slice bytes, bool campaign, struct lock_req
 	return r->wait_ms < 0 ? ERR_NEGATIVE : ERR_OK;
 }
 
+static bool waits_here(const struct core *c, const struct contender *ct)
+{
+	const struct contender_row *row = row_find(c, ct->create_revision, contender_key(ct));
+
+	if (!row)
+		return false;
+	LIST_FOR_EACH(l, &row->waiters)
+		if (CONTAINER_OF(l, struct lock_call, link)->call->number == ct->call.call)
+			return true;
+	return false;
+}
+
+/* Who asked last for that place, as far as it is known here (J6). Of a lease that was made for the call nobody knows, but by the request ID. Nobody, when
+ * it is a call of ours: whether that gives up, or was told of the hold, we are the ones to say, so they ask side by side (J4). But a try that is asked
+ * where a call of its session waits takes that one's place from it (J1). */
+static struct call_id call_here(struct core *c, const struct lock_request *r, const struct core_request *from)
+{
+	const struct result_record *before = from->session ? once_find(c->once, from->session, from->request_id) : NULL;
+	struct buf key = { 0 };
+	const struct kv *kv;
+	const struct contender *ct;
+
+	if (before && before->token)
+		buf_append_slice(&key, result_reply(before));
+	else if (r->lease)
+		lock_key(r->name, r->lease, &key);
+	kv = key.len > 0 ? store_get(c->store, buf_view(&key), 0) : NULL;
+	ct = kv ? lock_find(c->locks, kv) : NULL;
+	buf_free(&key);
+	if (!ct || (ct->call.member == c->config.member && !(r->bounded && r->wait_ms == 0 && waits_here(c, ct))))
+		return (struct call_id){ 0 };
+	return ct->call;
+}
+
 static void encode_lock(struct core *c, const struct call *call, const struct lock_request *r, const struct core_request *from,
 			struct buf *out)
 {
+	struct call_id saw = call_here(c, r, from);
 	size_t mark;
 
 	pbw_bytes(out, 1, r->name);
@@ -94,6 +127,11 @@ static void encode_lock(struct core *c, const struct call *call, const struct lo
 	pbw_bytes(out, 10, r->value);
 	pbw_i64(out, 11, from->now_unix_ms);
 	pbw_u64(out, 12, r->with_stream);
+	mark = pbw_open(out, 13);
+	pbw_u64(out, 1, saw.member);
+	pbw_u64(out, 2, saw.boot);
+	pbw_u64(out, 3, saw.call);
+	pbw_close(out, mark);
 }
 
 static lease_id random_lease(struct core *c)
@@ -161,27 +199,13 @@ static const struct contender *contender_at(const struct core *c, struct slice k
 	return ct && ct->create_revision == token ? ct : NULL;
 }
 
-/* Q5 */
-static bool nobody_was_told(const struct core *c, const struct call_id *id)
-{
-	if (id->member != c->config.member || id->boot != c->config.boot)
-		return false;
-	for (size_t i = 0; i < UNTOLD_MAX; i++)
-		if (c->waiters.untold[i] && c->waiters.untold[i] == id->call)
-			return true;
-	return false;
-}
-
 /* Q2. A call without a tag and without a deadline: it is proposed until it is applied. */
 static void abandon(struct core *c, const struct lock_call *lk, uint64_t number, struct slice key)
 {
 	struct call *call = call_new(c, CALL_COMMAND, 0, METHOD_LOCK_UNLOCK);
 	struct buf payload = { 0 };
-	bool again = lk->again && !nobody_was_told(c, &lk->before);
 	size_t mark;
 
-	if (!again)
-		c->waiters.untold[c->waiters.untold_next++ % UNTOLD_MAX] = number;
 	call_no_deadline(call);
 	pbw_bytes(&payload, 1, buf_view(&lk->name));
 	pbw_bytes(&payload, 2, key);
@@ -192,7 +216,6 @@ static void abandon(struct core *c, const struct lock_call *lk, uint64_t number,
 	pbw_close(&payload, mark);
 	if (lk->own_lease)
 		pbw_i64(&payload, 4, lk->lease);
-	pbw_u64(&payload, 5, again); /* Q5 */
 	propose_submit(c, call, CMD(ABANDON), buf_view(&payload));
 	buf_free(&payload);
 }
@@ -300,8 +323,6 @@ void lock_applied(struct core *c, struct call *call, enum err e, struct kv_lock_
 		return;
 	}
 	propose_release(c, call);
-	call->lock->again = r->again;
-	call->lock->before = r->before;
 	if (!e)
 		call->lock->lease = r->lease; /* one made for an earlier call with this request ID */
 	if (call->canceled && e == ERR_OK) {
@@ -410,6 +431,23 @@ void waiters_gone(struct core *c, struct contender_row *row, enum err e, const s
 	} while (!last);
 }
 
+/* Q5 */
+void lock_ended(struct core *c, const struct contender *ct, const struct call_id *id)
+{
+	struct contender_row *row = row_find(c, ct->create_revision, contender_key(ct));
+
+	if (!row || contender_is_asked_by(ct, *id) || lock_is_held(c->locks, ct))
+		return;
+	LIST_FOR_EACH(l, &row->waiters) {
+		struct lock_call *lk = CONTAINER_OF(l, struct lock_call, link);
+
+		if (!is_named(c, lk->call, id))
+			continue;
+		refuse(c, lk->call, !lk->bounded ? ERR_TIMEOUT_CONN_LOST : lk->call->once ? ERR_OUTCOME_UNKNOWN : ERR_LOCK_WAIT_TIMEOUT);
+		return; /* the row goes with its last waiter */
+	}
+}
+
 /* Its command was not applied and never will be, or nobody can tell: `skipped` calls may stand in the queue all the same. */
 void lock_lost(struct core *c, struct call *call)
 {
@@ -422,7 +460,7 @@ static const struct contender *find_by_call(const struct core *c, const struct c
 	const struct contender *ct = NULL;
 
 	while ((ct = lock_next(c->locks, name, ct)))
-		if (ct->call.member == c->config.member && ct->call.boot == c->config.boot && ct->call.call == call->number)
+		if (contender_is_asked_by(ct, (struct call_id){ c->config.member, c->config.boot, call->number }))
 			return ct;
 	return NULL;
 }
@@ -437,8 +475,6 @@ static void recheck_command(struct core *c, struct call *call)
 		return;
 	key = buf_copy_of(contender_key(ct));
 	propose_release(c, call);
-	call->lock->again = true; /* nobody here saw who made it: Q5 */
-	call->lock->before = (struct call_id){ 0 };
 	if (call->canceled) {
 		abandon(c, call->lock, call->number, buf_view(&key));
 		call_free(c, call);
@@ -469,6 +505,8 @@ static void recheck_waiter(struct core *c, struct call *call)
 		refuse(c, call, lease_find(c->lessor, call->lock->lease) ? ERR_OUTCOME_UNKNOWN : ERR_LEASE_ENDED_WAITING);
 	else if (lock_is_held(c->locks, ct))
 		confirm(c, call);
+	else if (call->lock->bounded && !contender_is_asked_by(ct, (struct call_id){ c->config.member, c->config.boot, call->number }))
+		refuse(c, call, ERR_OUTCOME_UNKNOWN); /* nobody keeps its bound any more */
 }
 
 void waiters_recheck(struct core *c)

@@ -91,18 +91,17 @@ struct kv_lock_result {
 	revision token;           /* create_revision */
 	lease_id lease;
 	int64_t ttl_s;            /* of the lease */
-	bool again;               /* the contender was there before: another call had made it */
-	struct call_id before;    /* then: the latest that had asked for it */
 };
 /* ERR_EMPTY_KEY: no name (etcd takes it; locks.c says why not here); ERR_NEGATIVE: wait_ms; ERR_LEASE_NOT_FOUND; with grant_lease ERR_LEASE_EXISTS,
  * ERR_LEASE_TTL_TOO_LARGE; ERR_LOCK_MODE_CHANGED; ERR_CONTENDER_EXISTING_KEY: the key is there and is not this lease's contender; ERR_LOCK_HELD: a
- * try that failed and left nothing behind (a place that its lease had in the queue is given up, too). ret may be NULL; untouched on error. */
+ * try that failed and left nothing behind (a place that its lease had in the queue is given up, too, when it takes over from who asked for it: J6);
+ * ERR_LOCK_ASKED_ELSEWHERE. ret may be NULL; untouched on error. */
 enum err kv_lock(struct kv_env *env, struct slice payload /* internal.LockCommand */, struct kv_lock_result *ret);
 /* ERR_OK too when the key is gone, or the token is below its create_revision (that hold is over; nothing happens). ERR_EMPTY_KEY, ERR_NEGATIVE,
  * ERR_NOT_CONTENDER, ERR_STALE_TOKEN: the token is above its create_revision, so no hold of this key ever had it. */
 enum err kv_unlock(struct kv_env *env, struct slice request, struct buf *ret);
-/* The contender goes if `call` is still its latest (with waiting_only: and it is not held), and with revoke_lease, when that is its lease,
- * the lease and all its keys. Otherwise nothing happens (ERR_OK). */
+/* The call asks no more. When it was the last that did, the contender goes (J4), and with revoke_lease, when that is its lease, the lease and all
+ * its keys. ERR_OK too when nothing happens. */
 enum err kv_abandon(struct kv_env *env, struct slice payload);
 /* LockResponse bytes for a granted call. */
 void kv_lock_reply(struct kv_env *env, const struct kv_lock_result *r, struct buf *ret);
@@ -110,7 +109,7 @@ void kv_lock_reply(struct kv_env *env, const struct kv_lock_result *r, struct bu
 /* Who is in the way, as a holdfast.v1.LockRefusal; nothing when nobody is. */
 void kv_lock_refusal(struct kv_env *env, struct slice name, struct buf *ret);
 /* A LockCommand that was applied before, and came to the contender that r names: it is the contender's latest call now, with its own bound.
- * ERR_NOT_CONTENDER, ERR_LEASE_ENDED_WAITING: it is gone; ERR_LOCK_MODE_CHANGED. */
+ * ERR_NOT_CONTENDER, ERR_LEASE_ENDED_WAITING: it is gone; ERR_LOCK_MODE_CHANGED; ERR_LOCK_ASKED_ELSEWHERE. */
 enum err kv_lock_again(struct kv_env *env, struct slice payload, const struct result_record *r, struct kv_lock_result *ret);
 
 /* holdfast.v1.Locks. List and Verify are reads. */

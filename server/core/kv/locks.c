@@ -1,15 +1,23 @@
 /* locks.c: Lock, Unlock and what becomes of a call that gave up, as commands of the log.
  *
  *   (J1) a refused try leaves nothing behind: no key, no lease that it would have made, no revision. It is decided before the first
- *        write. Only when its lease was queued already does it change something: that place is given up, as errors.h promises, since a
- *        caller that was told "held by another" must not come to hold the lock later without knowing.
- *   (J2) asking again keeps place and mode, and makes the new call the one that may abandon the place.
+ *        write. Only when its lease was queued already, and it takes over from who asked for that (J6), does it change something: that place is
+ *        given up, as errors.h promises, since a caller that was told "held by another" must not come to hold the lock later without knowing.
+ *   (J2) asking again keeps place and mode.
  *   (J3) an Unlock with a token frees that very hold or nothing. Sent twice, it is answered OK twice: a hold that is over needs no
  *        freeing, whether the key is gone or by now belongs to a later hold of the same lease. A token from the future is no hold's.
- *   (J4) a call may abandon its place only while it is the latest that asked for it; with waiting_only, not once it holds the lock.
- *   (J5) a call that says so (with_stream) does something only while the replica that it was asked of has its session's stream: one that its client gave up
- *        for another replica, and that comes late, neither makes a place that nobody remembers, nor takes away that of a later call, nor puts its campaign's
- *        value over what was proclaimed since.
+ *   (J4) the place goes with the last of those who ask for it. One that is held goes only when all who ever asked for it have given up: somebody
+ *        whose place another took over (J6) may have been told of the hold. What the leader ends (waiting_only) it leaves once it is held, too,
+ *        since the call itself may have been told.
+ *   (J5) a call that says so (with_stream) does something only while the replica that it was asked of has its session's stream: one that its client
+ *        gave up for another replica, and that comes late, neither makes a place that nobody remembers, nor takes away that of a later call, nor puts
+ *        its campaign's value over what was proclaimed since.
+ *   (J6) a call says which one was the latest, as was known where it was asked (saw). When that is the latest still, its client made it after
+ *        all that ask, and it takes over: it alone asks from then on. Otherwise nobody can tell which of them the client made last. It may be one that
+ *        was given up for another replica, and comes late; it may be its only one, asked where little was known. So it asks beside the others, and the
+ *        place lasts while any asks. Without a stream it changes nothing of theirs: a try that fails leaves the place alone, and a campaign whose value is another one is
+ *        refused, as is one more than there is room for. Of one replica it is known which call is newer: that has its value put, and room made for it;
+ *        an older one (it was lost with a leader and proposed again) is refused. Whoever is there to hear that asks again, and sees more.
  *
  * An empty name is refused, though etcd takes it: its key would be "/<lease>", which belongs to whoever owns the root of a tree of keys.
  */
@@ -25,10 +33,16 @@ static struct call_id call_of(const Holdfast__Internal__CallId *m)
 	return m ? (struct call_id){ .member = m->member, .boot = m->boot, .call = m->call } : (struct call_id){ 0 };
 }
 
-static bool call_is_latest(const struct contender *c, struct call_id call)
+/* J6 */
+static bool saw_latest(const struct contender *c, const Holdfast__Internal__LockCommand *m)
 {
-	return (call.member != 0 || call.boot != 0 || call.call != 0) && c->call.member == call.member &&
-	       c->call.boot == call.boot && c->call.call == call.call;
+	return !m->saw || call_id_eq(call_of(m->saw), c->call);
+}
+
+/* What others said counts no more. With a stream a call counts only where its session is (J5), so it is no late one. */
+static bool takes_over(const struct contender *c, const Holdfast__Internal__LockCommand *m)
+{
+	return m->with_stream || saw_latest(c, m);
 }
 
 /* ---- Lock ---- */
@@ -81,7 +95,7 @@ static void put_key(struct kv_env *env, struct slice key, struct slice value, le
 }
 
 /* The state of the call after its command; NULL when nobody asks. */
-static void tell(const struct kv_env *env, struct slice key, bool again, struct call_id before, struct kv_lock_result *ret)
+static void tell(const struct kv_env *env, struct slice key, struct kv_lock_result *ret)
 {
 	const struct contender *c;
 	const struct lease_record *lease;
@@ -98,8 +112,6 @@ static void tell(const struct kv_env *env, struct slice key, bool again, struct 
 		.token = c->create_revision,
 		.lease = c->lease,
 		.ttl_s = lease->ttl_s,
-		.again = again,
-		.before = before,
 	};
 }
 
@@ -124,11 +136,22 @@ static enum err join_queue(struct kv_env *env, const Holdfast__Internal__LockCom
 	return ERR_OK;
 }
 
+static enum err ask(struct kv_env *env, const Holdfast__Internal__LockCommand *m, const struct lock_attributes *a, const struct contender *c)
+{
+	if (saw_latest(c, m))
+		lock_ask_again(env->locks, c, a);
+	else if (!lock_ask_beside(env->locks, c, a))
+		return ERR_LOCK_ASKED_ELSEWHERE;
+	return ERR_OK;
+}
+
 static enum err ask_again(struct kv_env *env, const Holdfast__Internal__LockCommand *m, const struct lock_attributes *a,
 			  const struct kv *kv)
 {
 	const struct contender *c = lock_find(env->locks, kv);
 	bool try_only = m->bounded && m->wait_ms == 0;
+	bool new_value;
+	enum err e;
 
 	/* Another's contender may bear the very key, when that client writes leases in decimal. */
 	if (!c || c->lease != m->lease)
@@ -136,14 +159,18 @@ static enum err ask_again(struct kv_env *env, const Holdfast__Internal__LockComm
 	if (c->mode != a->mode)
 		return ERR_LOCK_MODE_CHANGED;
 	if (try_only && !lock_is_held(env->locks, c)) {
-		kv_delete_key(env, arena_copy(env->arena, kv_key(kv)));
+		if (takes_over(c, m))
+			kv_delete_key(env, arena_copy(env->arena, kv_key(kv)));
 		return ERR_LOCK_HELD;
 	}
-	lock_ask_again(env->locks, c, a);
 	/* A campaign's new value takes the place of the old one; a lock has none, and leaves it. */
-	if (m->value.len > 0 && !slice_eq(kv_slice(m->value), kv_value(kv)))
+	new_value = m->value.len > 0 && !slice_eq(kv_slice(m->value), kv_value(kv));
+	if (new_value && !takes_over(c, m) && c->call.member != a->call.member)
+		return ERR_LOCK_ASKED_ELSEWHERE; /* J6 */
+	e = ask(env, m, a, c);
+	if (!e && new_value)
 		put_key(env, arena_copy(env->arena, kv_key(kv)), kv_slice(m->value), m->lease);
-	return ERR_OK;
+	return e;
 }
 
 static struct lock_attributes attributes_of(const Holdfast__Internal__LockCommand *m)
@@ -165,9 +192,6 @@ enum err kv_lock(struct kv_env *env, struct slice payload, struct kv_lock_result
 	struct lock_attributes a;
 	struct buf key = { 0 };
 	const struct kv *kv;
-	const struct contender *c;
-	struct call_id before;
-	bool again;
 	enum err e = kv_unpack(env, &holdfast__internal__lock_command__descriptor, payload, &m);
 
 	if (!e)
@@ -181,12 +205,9 @@ enum err kv_lock(struct kv_env *env, struct slice payload, struct kv_lock_result
 	a = attributes_of(m);
 	lock_key(kv_slice(m->name), m->lease, &key);
 	kv = store_get(env->store, buf_view(&key), 0);
-	c = kv ? lock_find(env->locks, kv) : NULL;
-	again = c != NULL;
-	before = c ? c->call : (struct call_id){ 0 };
 	e = kv ? ask_again(env, m, &a, kv) : join_queue(env, m, &a, buf_view(&key));
 	if (!e)
-		tell(env, buf_view(&key), again, before, ret);
+		tell(env, buf_view(&key), ret);
 	buf_free(&key);
 	return e;
 }
@@ -197,7 +218,6 @@ enum err kv_lock_again(struct kv_env *env, struct slice payload, const struct re
 	const struct contender *c = kv ? lock_find(env->locks, kv) : NULL;
 	Holdfast__Internal__LockCommand *m;
 	struct lock_attributes a;
-	struct call_id before;
 	enum err e = kv_unpack(env, &holdfast__internal__lock_command__descriptor, payload, &m);
 
 	if (!e)
@@ -211,10 +231,10 @@ enum err kv_lock_again(struct kv_env *env, struct slice payload, const struct re
 	a = attributes_of(m);
 	if (c->mode != a.mode)
 		return ERR_LOCK_MODE_CHANGED;
-	before = c->call;
-	lock_ask_again(env->locks, c, &a);
-	tell(env, result_reply(r), true, before, ret);
-	return ERR_OK;
+	e = ask(env, m, &a, c);
+	if (!e)
+		tell(env, result_reply(r), ret);
+	return e;
 }
 
 void kv_lock_refusal(struct kv_env *env, struct slice name, struct buf *ret)
@@ -277,14 +297,18 @@ enum err kv_abandon(struct kv_env *env, struct slice payload)
 	Holdfast__Internal__AbandonCommand *m;
 	const struct contender *c;
 	const struct kv *kv;
+	bool held;
 	enum err e = kv_unpack(env, &holdfast__internal__abandon_command__descriptor, payload, &m);
 
 	if (e)
 		return e;
 	kv = m->key.len > 0 ? store_get(env->store, kv_slice(m->key), 0) : NULL;
 	c = kv ? lock_find(env->locks, kv) : NULL;
-	if (!c || !call_is_latest(c, call_of(m->call)) || (m->waiting_only && lock_is_held(env->locks, c)))
+	held = c && lock_is_held(env->locks, c);
+	if (!c || !contender_is_asked_by(c, call_of(m->call)) || (held && m->waiting_only))
 		return ERR_OK;
+	if (lock_ask_no_more(env->locks, c, call_of(m->call)) || (held && c->unlisted))
+		return ERR_OK; /* J4 */
 	if (env->once)
 		once_place_gone(env->once, c->create_revision, c->lease, m->bound_is_over ? ERR_LOCK_WAIT_TIMEOUT : ERR_OK);
 	if (m->revoke_lease != 0 && m->revoke_lease == c->lease)

@@ -2,7 +2,7 @@
  *
  *   (Y1) what is decided about such a command is decided at its position in the log, an error as well as a reply; asked again it is told, not
  *        decided anew. What is not kept: that there is no such session, that the ID is no good, that an ID which the proposer chose
- *        is taken (it proposes another for the same request), and that the call came late by another replica (J5 of locks.c).
+ *        is taken (it proposes another for the same request), and that others ask by other replicas (J5, J6 of locks.c).
  *   (Y2) a kept reply names no replica and no term but the entry's; whoever tells it puts its own there (kv_own_reply). All else in it, the
  *        header's revision too, is of the moment when the command was applied.
  *   (Y3) a Lock or Campaign that joined its queue is not answered from a copy, but by its contender as it stands: it has its place, or its
@@ -54,7 +54,8 @@ static void keep(struct kv_env *env, const struct command *cmd, enum err e, cons
 		.lease = lock ? o->lock.lease : 0,
 	};
 
-	if (e == ERR_UNIMPLEMENTED || e == ERR_SESSION_ELSEWHERE || (e == ERR_LEASE_EXISTS && cmd->chosen) || !lease_find(env->lessor, cmd->session)) /* Y1 */
+	if (e == ERR_UNIMPLEMENTED || e == ERR_SESSION_ELSEWHERE || e == ERR_LOCK_ASKED_ELSEWHERE || (e == ERR_LEASE_EXISTS && cmd->chosen) ||
+	    !lease_find(env->lessor, cmd->session)) /* Y1 */
 		return;
 	once_keep(env->once, &id, &outcome, lives, env);
 }

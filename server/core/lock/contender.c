@@ -3,8 +3,8 @@
  * Immutable once made: whatever changes is a new record in the old one's place, so the record may be shared by views, the tree of
  * contenders and the tree of exclusive ones alike.
  *
- * Encoding, version 1, big-endian: a head of fixed size (contender_head), then the key, then the client's address. The name is not in it: it
- * follows from the key and the lease. */
+ * Encoding, version 1, big-endian: a head of fixed size (contender_head), then the key, the client's address, and those who ask beside the latest
+ * call (asker_bytes), who came last first. The name is not in it: it follows from the key and the lease. */
 #include "internal.h"
 
 #include <endian.h>
@@ -12,16 +12,20 @@
 #include "base/hash.h"
 #include "base/mem.h"
 
-enum { CONTENDER_VERSION = 1, MODE_MASK = 1, BOUNDED_FLAG = 2, OWN_LEASE_FLAG = 4 };
+enum { CONTENDER_VERSION = 1, MODE_MASK = 1, BOUNDED_FLAG = 2, OWN_LEASE_FLAG = 4, UNLISTED_FLAG = 8 };
 
 /* All of it is replicated; part of the encoding and of the hash. */
 struct contender_head {
 	uint64_t lease, create_revision, wait_ms, member, boot, call, since;
 	uint32_t key_len;
 	uint16_t client_len;
-	uint8_t flags, zero;
+	uint8_t flags, others_len;
 };
 _Static_assert(sizeof(struct contender_head) == 64, "no padding: it is hashed and stored as it is");
+struct asker_bytes {
+	uint64_t member, boot, call, wait_ms, flags;
+};
+_Static_assert(sizeof(struct asker_bytes) == 40, "likewise");
 
 static const struct contender *of(const struct tree_record *r)
 {
@@ -42,6 +46,74 @@ struct slice contender_client(const struct contender *c)
 {
 	return slice_of(c->bytes + c->sort_len + c->key_len, c->client_len);
 }
+
+/* ---- who asks ---- */
+
+static size_t others_size(size_t n)
+{
+	return n * sizeof(struct asker_bytes);
+}
+
+static const uint8_t *others_of(const struct contender *c)
+{
+	return c->bytes + c->sort_len + c->key_len + c->client_len;
+}
+
+static uint8_t who_flags(bool bounded, bool own_lease)
+{
+	return (uint8_t)((bounded ? BOUNDED_FLAG : 0) | (own_lease ? OWN_LEASE_FLAG : 0));
+}
+
+static struct asker_bytes asker_encode(const struct asker *a)
+{
+	return (struct asker_bytes){
+		.member = htobe64(a->call.member),
+		.boot = htobe64(a->call.boot),
+		.call = htobe64(a->call.call),
+		.wait_ms = htobe64((uint64_t)a->wait_ms),
+		.flags = htobe64(who_flags(a->bounded, a->own_lease)),
+	};
+}
+
+/* False: asker_encode would not have written it. */
+static bool asker_decode(const uint8_t *bytes, struct asker *ret)
+{
+	struct asker_bytes b;
+	uint64_t flags;
+
+	memcpy(&b, bytes, sizeof b);
+	flags = be64toh(b.flags);
+	*ret = (struct asker){
+		.call = { be64toh(b.member), be64toh(b.boot), be64toh(b.call) },
+		.bounded = flags & BOUNDED_FLAG,
+		.own_lease = flags & OWN_LEASE_FLAG,
+		.wait_ms = (int64_t)be64toh(b.wait_ms),
+	};
+	return !(flags & ~(uint64_t)(BOUNDED_FLAG | OWN_LEASE_FLAG)) && (ret->bounded || ret->wait_ms == 0);
+}
+
+size_t contender_askers(const struct contender *c, struct asker ret[LOCK_ASKERS_MAX])
+{
+	if (c->call.member == 0 && c->call.boot == 0 && c->call.call == 0)
+		return 0;
+	ret[0] = (struct asker){ .call = c->call, .bounded = c->bounded, .own_lease = c->own_lease, .wait_ms = c->wait_ms };
+	for (size_t i = 0; i < c->others_len; i++)
+		(void)asker_decode(others_of(c) + others_size(i), &ret[1 + i]);
+	return 1u + c->others_len;
+}
+
+bool contender_is_asked_by(const struct contender *c, struct call_id call)
+{
+	struct asker askers[LOCK_ASKERS_MAX];
+	size_t n = contender_askers(c, askers);
+
+	for (size_t i = 0; i < n; i++)
+		if (call_id_eq(askers[i].call, call))
+			return true;
+	return false;
+}
+
+/* ---- making one ---- */
 
 void lock_prefix(struct slice name, struct buf *out)
 {
@@ -76,9 +148,10 @@ struct contender *contender_new(struct slice key, lease_id lease, revision creat
 	ASSERT(lock_parse(key, lease, &name));
 	ASSERT(key.len <= UINT32_MAX && create_revision > 0);
 	ASSERT(a->mode == LOCK_EXCLUSIVE || a->mode == LOCK_SHARED);
+	ASSERT(a->others_len < LOCK_ASKERS_MAX);
 	if (client.len > LOCK_CLIENT_MAX)
 		client.len = LOCK_CLIENT_MAX;
-	c = mem_alloc(sizeof(*c) + NAME_LEN_BYTES + name.len + REVISION_BYTES + key.len + client.len);
+	c = mem_alloc(sizeof(*c) + NAME_LEN_BYTES + name.len + REVISION_BYTES + key.len + client.len + others_size(a->others_len));
 	*c = (struct contender){
 		.base.refs = 1,
 		.name_len = (uint32_t)name.len,
@@ -88,6 +161,8 @@ struct contender *contender_new(struct slice key, lease_id lease, revision creat
 		.lease = lease,
 		.create_revision = create_revision,
 		.mode = (uint8_t)a->mode,
+		.others_len = (uint8_t)a->others_len,
+		.unlisted = a->unlisted,
 		.bounded = a->bounded,
 		.own_lease = a->own_lease,
 		.wait_ms = a->bounded ? a->wait_ms : 0,
@@ -99,7 +174,12 @@ struct contender *contender_new(struct slice key, lease_id lease, revision creat
 	at = put(at, name.ptr, name.len);
 	at = put(at, &rev, sizeof(rev));
 	at = put(at, key.ptr, key.len);
-	put(at, client.ptr, client.len);
+	at = put(at, client.ptr, client.len);
+	for (size_t i = 0; i < a->others_len; i++) {
+		struct asker_bytes b = asker_encode(&a->others[i]);
+
+		at = put(at, &b, sizeof(b));
+	}
 	return c;
 }
 
@@ -117,14 +197,15 @@ static struct contender_head contender_head(const struct contender *c)
 		.since = htobe64((uint64_t)c->since_unix_ms),
 		.key_len = htobe32(c->key_len),
 		.client_len = htobe16((uint16_t)c->client_len),
-		.flags = (uint8_t)(c->mode | (c->bounded ? BOUNDED_FLAG : 0) | (c->own_lease ? OWN_LEASE_FLAG : 0)),
+		.flags = (uint8_t)(c->mode | who_flags(c->bounded, c->own_lease) | (c->unlisted ? UNLISTED_FLAG : 0)),
+		.others_len = c->others_len,
 	};
 }
 
-/* Key and client lie side by side. */
+/* They lie side by side. */
 static struct slice contender_tail(const struct contender *c)
 {
-	return slice_of(c->bytes + c->sort_len, (size_t)c->key_len + c->client_len);
+	return slice_of(c->bytes + c->sort_len, (size_t)c->key_len + c->client_len + others_size(c->others_len));
 }
 
 static struct slice contender_tree_key(const struct tree_record *r)
@@ -168,6 +249,7 @@ static enum err contender_decode(struct slice bytes, struct tree_record **ret)
 {
 	struct contender_head h;
 	struct lock_attributes a;
+	struct asker others[LOCK_ASKERS_MAX];
 	struct slice key, name;
 	size_t key_len, client_len;
 	int64_t rev, wait_ms;
@@ -179,11 +261,16 @@ static enum err contender_decode(struct slice bytes, struct tree_record **ret)
 	client_len = be16toh(h.client_len);
 	rev = (int64_t)be64toh(h.create_revision);
 	wait_ms = (int64_t)be64toh(h.wait_ms);
-	if (bytes.len != sizeof(h) + key_len + client_len || client_len > LOCK_CLIENT_MAX)
+	if (h.others_len >= LOCK_ASKERS_MAX || bytes.len != sizeof(h) + key_len + client_len + others_size(h.others_len) || client_len > LOCK_CLIENT_MAX)
 		return ERR_CORRUPT;
-	if (rev <= 0 || h.zero || (h.flags & ~(MODE_MASK | BOUNDED_FLAG | OWN_LEASE_FLAG)) || (!(h.flags & BOUNDED_FLAG) && wait_ms != 0))
+	if (h.others_len > 0 && !h.member && !h.boot && !h.call)
+		return ERR_CORRUPT;
+	if (rev <= 0 || (h.flags & ~(MODE_MASK | BOUNDED_FLAG | OWN_LEASE_FLAG | UNLISTED_FLAG)) || (!(h.flags & BOUNDED_FLAG) && wait_ms != 0))
 		return ERR_CORRUPT;
 	key = slice_of(bytes.ptr + sizeof(h), key_len);
+	for (size_t i = 0; i < h.others_len; i++)
+		if (!asker_decode(key.ptr + key_len + client_len + others_size(i), &others[i]))
+			return ERR_CORRUPT;
 	if (!lock_parse(key, (lease_id)be64toh(h.lease), &name))
 		return ERR_CORRUPT;
 	a = (struct lock_attributes){
@@ -194,6 +281,9 @@ static enum err contender_decode(struct slice bytes, struct tree_record **ret)
 		.call = { be64toh(h.member), be64toh(h.boot), be64toh(h.call) },
 		.client = slice_of(key.ptr + key_len, client_len),
 		.since_unix_ms = (int64_t)be64toh(h.since),
+		.others = others,
+		.others_len = h.others_len,
+		.unlisted = h.flags & UNLISTED_FLAG,
 	};
 	*ret = &contender_new(key, (lease_id)be64toh(h.lease), rev, &a)->base;
 	return ERR_OK;

@@ -142,9 +142,11 @@ void lock_next_attributes(struct locks *l, const struct lock_attributes *a)
 	l->next_attributes = a;
 }
 
-const struct contender *lock_ask_again(struct locks *l, const struct contender *c, const struct lock_attributes *a)
+/* ---- asking again ---- */
+
+/* The record with these attributes, all but mode and since. */
+static const struct contender *lock_replace(struct locks *l, const struct contender *c, struct lock_attributes now)
 {
-	struct lock_attributes now = *a;
 	struct contender *again;
 
 	now.mode = (enum lock_mode)c->mode;
@@ -152,6 +154,70 @@ const struct contender *lock_ask_again(struct locks *l, const struct contender *
 	again = contender_new(contender_key(c), c->lease, c->create_revision, &now);
 	lock_put(l, again);
 	return again;
+}
+
+/* One of the askers less. */
+static size_t without(struct asker *askers, size_t n, size_t i)
+{
+	memmove(&askers[i], &askers[i + 1], (n - i - 1) * sizeof(*askers));
+	return n - 1;
+}
+
+const struct contender *lock_ask_again(struct locks *l, const struct contender *c, const struct lock_attributes *a)
+{
+	struct lock_attributes now = *a;
+
+	now.unlisted = true;
+	return lock_replace(l, c, now);
+}
+
+const struct contender *lock_ask_beside(struct locks *l, const struct contender *c, const struct lock_attributes *a)
+{
+	struct lock_attributes now = *a;
+	struct asker askers[LOCK_ASKERS_MAX];
+	size_t n = contender_askers(c, askers), oldest = n;
+
+	now.unlisted = c->unlisted;
+	for (size_t i = 0; i < n; i++) {
+		if (call_id_eq(askers[i].call, a->call))
+			return c;
+		if (askers[i].call.member != a->call.member)
+			continue;
+		if (call_id_older(a->call, askers[i].call))
+			return NULL;
+		oldest = i;
+	}
+	if (n == LOCK_ASKERS_MAX && oldest == n)
+		return NULL;
+	if (n == LOCK_ASKERS_MAX) {
+		n = without(askers, n, oldest);
+		now.unlisted = true;
+	}
+	now.others = askers;
+	now.others_len = n;
+	return lock_replace(l, c, now);
+}
+
+const struct contender *lock_ask_no_more(struct locks *l, const struct contender *c, struct call_id call)
+{
+	struct asker askers[LOCK_ASKERS_MAX];
+	size_t n = contender_askers(c, askers), i = 0;
+
+	while (i < n && !call_id_eq(askers[i].call, call))
+		i++;
+	if (i == n || n == 1)
+		return NULL;
+	n = without(askers, n, i);
+	return lock_replace(l, c, (struct lock_attributes){
+		.bounded = askers[0].bounded,
+		.own_lease = askers[0].own_lease,
+		.wait_ms = askers[0].wait_ms,
+		.call = askers[0].call,
+		.client = contender_client(c),
+		.others = &askers[1],
+		.others_len = n - 1,
+		.unlisted = c->unlisted,
+	});
 }
 
 /* ---- life ---- */

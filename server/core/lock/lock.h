@@ -22,24 +22,48 @@ struct call_id {
 	uint64_t member, boot, call; /* all 0: none */
 };
 
+static inline bool call_id_eq(struct call_id a, struct call_id b)
+{
+	return a.member == b.member && a.boot == b.boot && a.call == b.call;
+}
+
+/* Whether a replica was asked a before b. */
+static inline bool call_id_older(struct call_id a, struct call_id b)
+{
+	return a.boot != b.boot ? a.boot < b.boot : a.call < b.call;
+}
+
+/* A call that asks for a place. */
+struct asker {
+	struct call_id call;
+	bool bounded;
+	bool own_lease;  /* the place's lease was made for it: if it gives up, nobody is left who knows of that */
+	int64_t wait_ms; /* only when bounded */
+};
+enum { LOCK_ASKERS_MAX = 4 }; /* of one place */
+
 struct contender {
 	struct tree_record base;
 	uint32_t name_len, key_len, client_len, sort_len;
 	lease_id lease;
 	revision create_revision; /* the fencing token */
 	uint8_t mode;             /* enum lock_mode */
-	bool bounded;
-	bool own_lease;           /* the latest call had its lease made for itself: if it gives up, nobody is left who knows of it */
-	int64_t wait_ms;          /* bound of the latest call; only when bounded */
-	struct call_id call;      /* the latest waiting call; all 0: none (a plain write) */
+	uint8_t others_len;       /* calls that ask beside the latest */
+	bool unlisted;            /* somebody asked who is not among those that ask now, and did not give up: he may have been told of the hold */
+	bool bounded, own_lease;  /* of the latest call, as in struct asker */
+	int64_t wait_ms;
+	struct call_id call;      /* the latest that asked; all 0: none (a plain write) */
 	int64_t since_unix_ms;    /* when it first asked, by the proposer's wall clock; 0: unknown. For people only */
-	uint8_t bytes[];          /* sort key (name length, name, create_revision, big-endian), key, client address; name lies within the sort key */
+	/* sort key (name length, name, create_revision, big-endian), key, client address, the other askers; the name lies within the sort key */
+	uint8_t bytes[];
 };
 extern const struct tree_type contender_type;
 
 struct slice contender_name(const struct contender *c);
 struct slice contender_key(const struct contender *c);
 struct slice contender_client(const struct contender *c);
+size_t contender_askers(const struct contender *c, struct asker ret[LOCK_ASKERS_MAX]); /* the latest first; 0: a plain write */
+bool contender_is_asked_by(const struct contender *c, struct call_id call);
 #define LOCK_CLIENT_MAX 256 /* a longer client address is cut */
 
 struct locks; /* core's thread only */
@@ -71,12 +95,23 @@ struct lock_attributes {
 	struct call_id call;
 	struct slice client;
 	int64_t since_unix_ms;
+	/* within lock/: */
+	const struct asker *others;
+	size_t others_len;
+	bool unlisted;
 };
 /* For the very next contender created; borrowed until then. NULL takes back what no creation has used. */
 void lock_next_attributes(struct locks *l, const struct lock_attributes *a);
 /* The same contender asks again: its latest call, bound and client change; mode, place and since do not (a->mode is not looked at: refuse
- * another mode before). A change like any other: `c` is gone afterwards, and what is returned stands in its place. */
+ * another mode before). Nobody who asked before asks any more. A change like any other: `c` is gone afterwards, and what is returned stands in
+ * its place. */
 const struct contender *lock_ask_again(struct locks *l, const struct contender *c, const struct lock_attributes *a);
+/* The same, but those who ask still do; when there is no room, without the oldest of the same replica. NULL, and no change: that has none among them,
+ * or a newer one. A call that asks already changes nothing. */
+const struct contender *lock_ask_beside(struct locks *l, const struct contender *c, const struct lock_attributes *a);
+/* A call that asks together with others asks no more: NULL when it is none of them, or the only one. Who came last of the rest is the latest then.
+ * A change as above. */
+const struct contender *lock_ask_no_more(struct locks *l, const struct contender *c, struct call_id call);
 
 bool lock_is_held(const struct locks *l, const struct contender *c);
 /* Contenders of a lock in order. Pass NULL first; NULL at the end. Lent until the next change. */

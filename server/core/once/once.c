@@ -159,21 +159,28 @@ void once_end_session(struct once *o, lease_id session)
 
 /* ---- requests ---- */
 
+const struct result_record *once_find(const struct once *o, lease_id session, uint64_t request)
+{
+	uint64_t be[2] = { htobe64((uint64_t)session), htobe64(request) };
+	const struct tree_record *r = tree_get(&o->state->results, slice_of(be, sizeof(be)));
+
+	return r ? result_of(r) : NULL;
+}
+
 enum err once_begin(struct once *o, const struct once_id *id, uint32_t kind, const struct result_record **ret)
 {
-	uint64_t be[2] = { htobe64((uint64_t)id->session), htobe64(id->request) };
-	const struct tree_record *r;
+	const struct result_record *r;
 	uint64_t window;
 
 	if (id->session == 0 || id->request == 0 || id->request > ONCE_REQUEST_MAX || id->first_unanswered > id->request)
 		return ERR_BAD_METADATA;
 	window = move_window(o, id->session, id->first_unanswered);
-	r = tree_get(&o->state->results, slice_of(be, sizeof(be)));
+	r = once_find(o, id->session, id->request);
 	if (!r && id->request < window)
 		return ERR_REQUEST_ID_TOO_OLD;
-	if (r && result_of(r)->kind != kind)
+	if (r && r->kind != kind)
 		return ERR_REQUEST_ID_REUSED;
-	*ret = r ? result_of(r) : NULL;
+	*ret = r;
 	return ERR_OK;
 }
 
@@ -218,8 +225,8 @@ void once_keep(struct once *o, const struct once_id *id, const struct once_outco
 		make_room(o, r, lives, ctx);
 }
 
-/* One that names the contender, or NULL. A transaction may create several at one revision, of different leases. */
-static const struct result_record *next_place(struct once *o, revision token, lease_id lease)
+/* The nth that names the contender, from 0 on, or NULL. A transaction may create several at one revision, of different leases. */
+static const struct result_record *nth_place(struct once *o, revision token, lease_id lease, unsigned n)
 {
 	uint64_t be = htobe64((uint64_t)token);
 	struct tree_cursor cursor;
@@ -232,7 +239,7 @@ static const struct result_record *next_place(struct once *o, revision token, le
 			return NULL;
 		r = tree_get(&o->state->results, slice_of(key.ptr + TOKEN_BYTES, RESULT_KEY_BYTES));
 		ASSERT(r);
-		if (result_of(r)->lease == lease)
+		if (result_of(r)->lease == lease && n-- == 0)
 			return result_of(r);
 	}
 	return NULL;
@@ -242,7 +249,9 @@ void once_place_gone(struct once *o, revision token, lease_id lease, enum err e)
 {
 	const struct result_record *r;
 
-	while ((r = next_place(o, token, lease))) {
+	if (nth_place(o, token, lease, 1))
+		e = ERR_OK;
+	while ((r = nth_place(o, token, lease, 0))) {
 		struct once_outcome outcome = { .kind = r->kind, .err = e };
 		struct result_record *now = e ? result_new(r->session, r->request, &outcome) : NULL;
 

@@ -68,6 +68,9 @@ struct once *once_new(struct state *st); /* st is borrowed; what it holds is tak
 void once_free(struct once *o);
 void once_rebuild(struct once *o); /* state was replaced */
 
+/* What is known by now of a request, or NULL; lent until the next change. Changes nothing. */
+const struct result_record *once_find(const struct once *o, lease_id session, uint64_t request);
+
 /* ---- from applied commands only ---- */
 /* Moves the window; then the result of this very ID (lent until the next change), or NULL: it is new, to be carried out and kept. The session
  * exists. ERR_REQUEST_ID_TOO_OLD; ERR_REQUEST_ID_REUSED: there is a result, of another kind of command; ERR_BAD_METADATA: no such ID may be. */
@@ -77,7 +80,8 @@ typedef bool (*once_lives_fn)(void *ctx, const struct result_record *r);
 void once_keep(struct once *o, const struct once_id *id, const struct once_outcome *outcome, once_lives_fn lives, void *ctx);
 void once_end_session(struct once *o, lease_id session); /* its lease ends; harmless when it is none */
 /* The contender of this lock's key and token was taken out of the queue for its call's sake. e: what whoever asked for it has come to by
- * that; ERR_OK: its Locks are undone, and may be sent again as if for the first time. */
+ * that; ERR_OK: its Locks are undone, and may be sent again as if for the first time. So are several that asked for it: that the time of one is up
+ * is no answer to the others, and nothing says whose it was. */
 void once_place_gone(struct once *o, revision token, lease_id lease, enum err e);
 
 uint64_t once_bytes(const struct once *o);

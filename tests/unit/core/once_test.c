@@ -666,6 +666,31 @@ START_TEST(once__a_refused_try_and_an_ended_wait_stay_so)
 }
 END_TEST
 
+/* That the time of one is up, which ends their place, is no answer to the other. */
+START_TEST(once__two_requests_for_one_place_of_which_one_has_a_bound)
+{
+	struct mini_cell *m = cell_of(3);
+	uint64_t unbounded, bounded, again;
+	char key[64];
+
+	OK(m, mini_grant(m, 0, 20, 600));
+	OK(m, mini_lock(m, 0, "l", 20));
+	unbounded = lock(m, 0, 1, S);
+	mini_run(m, 100);
+	mini_once(m, S, 2, 0);
+	bounded = mini_lock_bounded(m, 1, "l", S, LOCK_EXCLUSIVE, 300);
+	FAILS(m, bounded, ERR_LOCK_WAIT_TIMEOUT);
+	FAILS(m, unbounded, ERR_NOT_CONTENDER);
+	again = lock(m, 2, 1, S);
+	mini_run(m, 100);
+	ck_assert_uint_eq(mini_contenders(m, 0, "l"), 2);
+	key_of(20, key);
+	OK(m, mini_unlock(m, 0, key));
+	OK(m, again);
+	mini_free(m);
+}
+END_TEST
+
 START_TEST(once__a_hold_that_is_over_is_not_told_again)
 {
 	struct mini_cell *m = cell_of(3);
@@ -717,6 +742,7 @@ int main(void)
 	tcase_add_test(t, once__two_waits_at_two_replicas_are_granted_alike);
 	tcase_add_test(t, once__a_lock_that_was_given_up_queues_anew);
 	tcase_add_test(t, once__a_refused_try_and_an_ended_wait_stay_so);
+	tcase_add_test(t, once__two_requests_for_one_place_of_which_one_has_a_bound);
 	tcase_add_test(t, once__a_hold_that_is_over_is_not_told_again);
 	suite_add_tcase(s, t);
 	sr = srunner_create(s);

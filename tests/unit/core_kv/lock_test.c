@@ -179,6 +179,117 @@ START_TEST(lock__a_failed_try_leaves_nothing_behind)
 }
 END_TEST
 
+/* J6, J4. Calls of replicas 1 to 5; lease 16 holds, 17 waits. */
+START_TEST(lock__a_late_call_leaves_the_place_to_who_asks_beside_it)
+{
+	static const struct story story[] = {
+		{ "grant 16 60", "@1 ID:16 TTL:60" },
+		{ "grant 17 60", "@1 ID:17 TTL:60" },
+		{ "lock m lease=16 call=101 saw=0", "held @2 key:m/10 fencing_token:2 lease:16 ttl:60" },
+		{ "lock m lease=17 call=201 saw=0", "waiting @3 key:m/11 fencing_token:3 lease:17 ttl:60" },
+		/* a late one, and the one that its client made after it at the same replica */
+		{ "lock m lease=17 call=101 saw=0", "waiting @3 key:m/11 fencing_token:3 lease:17 ttl:60" },
+		{ "lock m lease=17 call=102 saw=0", "waiting @3 key:m/11 fencing_token:3 lease:17 ttl:60" },
+		{ "abandon m/11 call=101", "" },
+		{ "lock m lease=17 call=101 saw=0", "ERR_LOCK_ASKED_ELSEWHERE" }, /* proposed again, and overtaken */
+		{ "abandon m/11 call=102", "" },
+		{ "abandon m/11 call=102", "" },
+		{ "queue m", "16! 17" },
+		{ "lock m lease=17 wait=0 call=103 saw=0", "ERR_LOCK_HELD" },
+		{ "queue m", "16! 17" },
+		/* who knew of the present one takes over, and what that one says no longer counts */
+		{ "lock m lease=17 call=301 saw=201", "waiting @3 key:m/11 fencing_token:3 lease:17 ttl:60" },
+		{ "abandon m/11 call=201", "" },
+		{ "queue m", "16! 17" },
+		{ "lock m lease=17 wait=0 call=302 saw=301", "ERR_LOCK_HELD" },
+		{ "queue m", "16!" },
+		/* the last of all takes the place with it, in whatever order they go, and whatever the reason */
+		{ "lock m lease=17 call=202 saw=0", "waiting @5 key:m/11 fencing_token:5 lease:17 ttl:60" },
+		{ "lock m lease=17 call=104 saw=0", "waiting @5 key:m/11 fencing_token:5 lease:17 ttl:60" },
+		{ "abandon m/11 call=202", "" },
+		{ "queue m", "16! 17" },
+		{ "abandon m/11 call=104 waiting", "" },
+		{ "queue m", "16!" },
+		/* more than there is room for */
+		{ "lock m lease=17 call=101 saw=0", "waiting @7 key:m/11 fencing_token:7 lease:17 ttl:60" },
+		{ "lock m lease=17 call=201 saw=0", "waiting @7 key:m/11 fencing_token:7 lease:17 ttl:60" },
+		{ "lock m lease=17 call=301 saw=0", "waiting @7 key:m/11 fencing_token:7 lease:17 ttl:60" },
+		{ "lock m lease=17 call=401 saw=0", "waiting @7 key:m/11 fencing_token:7 lease:17 ttl:60" },
+		{ "lock m lease=17 call=501 saw=0", "ERR_LOCK_ASKED_ELSEWHERE" },
+		/* for a newer one of the same replica there is */
+		{ "lock m lease=17 call=402 saw=0", "waiting @7 key:m/11 fencing_token:7 lease:17 ttl:60" },
+		{ "lock m lease=17 call=502 saw=402", "waiting @7 key:m/11 fencing_token:7 lease:17 ttl:60" },
+		{ "abandon m/11 call=502", "" },
+		{ "queue m", "16!" },
+		{ NULL, NULL },
+	};
+
+	tell(story);
+}
+END_TEST
+
+/* J4 */
+START_TEST(lock__a_hold_goes_when_all_who_asked_have_given_up)
+{
+	static const struct story story[] = {
+		{ "grant 16 60", "@1 ID:16 TTL:60" },
+		/* who made it, and a late one, in either order */
+		{ "lock m lease=16 call=201 saw=0", "held @2 key:m/10 fencing_token:2 lease:16 ttl:60" },
+		{ "lock m lease=16 call=101 saw=0", "held @2 key:m/10 fencing_token:2 lease:16 ttl:60" },
+		{ "abandon m/10 call=101", "" },
+		{ "abandon m/10 call=201 waiting", "" }, /* it may have been told */
+		{ "queue m", "16!" },
+		{ "abandon m/10 call=201", "" },
+		{ "queue m", "" },
+		{ "lock m lease=16 call=201 saw=0", "held @4 key:m/10 fencing_token:4 lease:16 ttl:60" },
+		{ "lock m lease=16 call=101 saw=0", "held @4 key:m/10 fencing_token:4 lease:16 ttl:60" },
+		{ "abandon m/10 call=201", "" },
+		{ "abandon m/10 call=101", "" },
+		{ "queue m", "" },
+		/* 201 was taken over from, and may have been told: whatever the other two say */
+		{ "lock m lease=16 call=201 saw=0", "held @6 key:m/10 fencing_token:6 lease:16 ttl:60" },
+		{ "lock m lease=16 call=301 saw=201", "held @6 key:m/10 fencing_token:6 lease:16 ttl:60" },
+		{ "lock m lease=16 call=101 saw=0", "held @6 key:m/10 fencing_token:6 lease:16 ttl:60" },
+		{ "abandon m/10 call=201", "" },
+		{ "abandon m/10 call=301", "" },
+		{ "abandon m/10 call=101", "" },
+		{ "queue m", "16!" },
+		{ "unlock m/10", "@7" },
+		/* 201 is of the same replica as 202, and has not given up */
+		{ "lock m lease=16 call=101 saw=0", "held @8 key:m/10 fencing_token:8 lease:16 ttl:60" },
+		{ "lock m lease=16 call=201 saw=0", "held @8 key:m/10 fencing_token:8 lease:16 ttl:60" },
+		{ "lock m lease=16 call=202 saw=0", "held @8 key:m/10 fencing_token:8 lease:16 ttl:60" },
+		{ "abandon m/10 call=202", "" },
+		{ "abandon m/10 call=101", "" },
+		{ "queue m", "16!" },
+		{ NULL, NULL },
+	};
+
+	tell(story);
+}
+END_TEST
+
+/* J6. A late Campaign does not put its value over a later one, or over what was proclaimed since. */
+START_TEST(campaign__a_late_one_changes_no_value)
+{
+	static const struct story story[] = {
+		{ "grant 16 60", "@1 ID:16 TTL:60" },
+		{ "lock m lease=16 value=new call=201 saw=0", "held @2 key:m/10 fencing_token:2 lease:16 ttl:60" },
+		{ "lock m lease=16 value=old call=101 saw=0", "ERR_LOCK_ASKED_ELSEWHERE" },
+		{ "lock m lease=16 value=new call=102 saw=0", "held @2 key:m/10 fencing_token:2 lease:16 ttl:60" },
+		{ "get m/10", "@2 m/10=new(2 2 1 16) count:1" },
+		/* it is heard by who asks again, and knows of 102 by then; of two by one replica the later one counts */
+		{ "lock m lease=16 value=mine call=103 saw=102", "held @3 key:m/10 fencing_token:2 lease:16 ttl:60" },
+		{ "lock m lease=16 value=other call=104 saw=0", "held @4 key:m/10 fencing_token:2 lease:16 ttl:60" },
+		{ "lock m lease=16 value=mine call=102 saw=0", "ERR_LOCK_ASKED_ELSEWHERE" },
+		{ "get m/10", "@4 m/10=other(2 4 3 16) count:1" },
+		{ NULL, NULL },
+	};
+
+	tell(story);
+}
+END_TEST
+
 START_TEST(lock__shared)
 {
 	static const struct story story[] = {
@@ -414,6 +525,9 @@ int main(void)
 	tcase_add_test(c, lock__queues_by_create_revision);
 	tcase_add_test(c, lock__refuses);
 	tcase_add_test(c, lock__a_failed_try_leaves_nothing_behind);
+	tcase_add_test(c, lock__a_late_call_leaves_the_place_to_who_asks_beside_it);
+	tcase_add_test(c, lock__a_hold_goes_when_all_who_asked_have_given_up);
+	tcase_add_test(c, campaign__a_late_one_changes_no_value);
 	tcase_add_test(c, lock__shared);
 	tcase_add_test(c, lock__makes_its_own_lease);
 	tcase_add_test(c, abandon__only_the_latest_call_may);

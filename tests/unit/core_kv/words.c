@@ -283,13 +283,14 @@ static const ProtobufCMessage *lease_word(struct words *w, struct slice word)
 	return NULL;
 }
 
+/* 305: call 5 of replica 3; of replica 2 when none is said. */
 static Holdfast__Internal__CallId *call_id(struct words *w, int64_t n)
 {
 	Holdfast__Internal__CallId *id = NEW(w, holdfast__internal__call_id);
 
-	id->member = 2;
+	id->member = n >= 100 ? (uint64_t)n / 100 : 2;
 	id->boot = 1;
-	id->call = (uint64_t)n;
+	id->call = (uint64_t)n % 100;
 	return id;
 }
 
@@ -316,6 +317,8 @@ static const ProtobufCMessage *lock(struct words *w)
 		}
 		if (option(word, "call", &v))
 			m->call = call_id(w, number(w, v));
+		if (option(word, "saw", &v))
+			m->saw = number(w, v) ? call_id(w, number(w, v)) : NEW(w, holdfast__internal__call_id);
 		if (option(word, "value", &v))
 			m->value = bytes(w, v);
 	}

@@ -152,6 +152,7 @@ START_TEST(locks__every_attribute_counts_in_the_hash)
 	struct lock_attributes a[7];
 	uint64_t hashes[7];
 
+	fixture_lock(&f, str("a"), 7, &everything);
 	for (size_t i = 0; i < 7; i++)
 		a[i] = everything;
 	a[1].bounded = false;
@@ -171,6 +172,84 @@ START_TEST(locks__every_attribute_counts_in_the_hash)
 }
 END_TEST
 
+static const struct contender *ask_beside(uint64_t member, uint64_t call)
+{
+	struct lock_attributes a = { .call = { member, 1, call }, .bounded = call % 2, .wait_ms = call % 2 ? (int64_t)call : 0 };
+	uint64_t hash = f.state.contenders.hash;
+	const struct contender *c = lock_ask_beside(f.locks, lock_next(f.locks, str("a"), NULL), &a);
+
+	ck_assert_int_eq(f.state.contenders.hash != hash, c && call_id_eq(c->call, a.call));
+	fixture_reload(&f);
+	locks_check(f.locks);
+	return c ? lock_next(f.locks, str("a"), NULL) : NULL;
+}
+
+static const struct contender *ask_no_more(uint64_t member, uint64_t call)
+{
+	const struct contender *c = lock_ask_no_more(f.locks, lock_next(f.locks, str("a"), NULL), (struct call_id){ member, 1, call });
+
+	fixture_reload(&f);
+	locks_check(f.locks);
+	return c ? lock_next(f.locks, str("a"), NULL) : NULL;
+}
+
+static void assert_askers(const char *calls)
+{
+	struct asker askers[LOCK_ASKERS_MAX];
+	size_t n = contender_askers(lock_next(f.locks, str("a"), NULL), askers);
+	char text[64] = "";
+
+	for (size_t i = 0; i < n; i++) {
+		size_t len = strlen(text);
+
+		snprintf(text + len, sizeof text - len, "%s%u.%u", i ? " " : "", (unsigned)askers[i].call.member, (unsigned)askers[i].call.call);
+		ck_assert_int_eq(askers[i].bounded, askers[i].call.call % 2);
+		ck_assert_int_eq(askers[i].wait_ms, askers[i].bounded ? (int64_t)askers[i].call.call : 0);
+	}
+	ck_assert_str_eq(text, calls);
+}
+
+/* What is said of the latest, its bound too, is said of whoever is it. */
+START_TEST(locks__who_asks_beside_whom)
+{
+	struct lock_attributes first = { .call = { 1, 1, 3 }, .bounded = true, .wait_ms = 3, .client = str("10.0.0.1:1"), .since_unix_ms = 99 };
+
+	fixture_lock(&f, str("a"), 7, &first);
+	assert_askers("1.3");
+	ck_assert_ptr_null(ask_no_more(1, 3)); /* the only one */
+	ck_assert_ptr_nonnull(ask_beside(2, 4));
+	assert_askers("2.4 1.3");
+	ck_assert_ptr_nonnull(ask_beside(1, 3)); /* asks already */
+	assert_askers("2.4 1.3");
+	ck_assert(!lock_next(f.locks, str("a"), NULL)->unlisted);
+	ck_assert_ptr_null(ask_no_more(2, 3)); /* none of them */
+	ck_assert_ptr_nonnull(ask_no_more(2, 4));
+	assert_askers("1.3");
+	ck_assert(!lock_next(f.locks, str("a"), NULL)->unlisted); /* whoever asked has given up, or asks */
+
+	ck_assert_ptr_nonnull(ask_beside(2, 4));
+	ck_assert_ptr_nonnull(ask_beside(3, 5));
+	ck_assert_ptr_nonnull(ask_beside(2, 6));
+	assert_askers("2.6 3.5 2.4 1.3");
+	ck_assert_ptr_null(ask_beside(2, 5)); /* older than the other by its replica */
+	ck_assert_ptr_null(ask_beside(4, 9)); /* no room */
+	ck_assert(!lock_next(f.locks, str("a"), NULL)->unlisted);
+	ck_assert_ptr_nonnull(ask_beside(2, 8));
+	assert_askers("2.8 2.6 3.5 1.3");
+	ck_assert(lock_next(f.locks, str("a"), NULL)->unlisted);
+	ck_assert_ptr_nonnull(ask_no_more(3, 5));
+	assert_askers("2.8 2.6 1.3");
+	ck_assert_ptr_nonnull(ask_no_more(2, 8));
+	ck_assert_ptr_nonnull(ask_no_more(2, 6));
+	assert_askers("1.3");
+	ck_assert_int_eq(lock_next(f.locks, str("a"), NULL)->since_unix_ms, 99);
+
+	ck_assert_ptr_nonnull(ask_beside(2, 4));
+	lock_ask_again(f.locks, lock_next(f.locks, str("a"), NULL), &first);
+	assert_askers("1.3");
+}
+END_TEST
+
 /* Cut anywhere, or with any byte changed, a record is refused or means something that is encoded just so. */
 START_TEST(locks__damaged_records_are_refused_or_canonical)
 {
@@ -178,6 +257,8 @@ START_TEST(locks__damaged_records_are_refused_or_canonical)
 	struct tree_record *r;
 
 	fixture_lock(&f, str("a"), 7, &everything);
+	lock_ask_beside(f.locks, lock_next(f.locks, str("a"), NULL), &(struct lock_attributes){ .bounded = true, .wait_ms = 7, .call = { 4, 5, 6 } });
+	lock_ask_beside(f.locks, lock_next(f.locks, str("a"), NULL), &(struct lock_attributes){ .own_lease = true, .call = { 5, 6, 7 } });
 	contender_type.encode(&lock_next(f.locks, str("a"), NULL)->base, &bytes);
 	for (size_t len = 0; len < bytes.len; len++)
 		ck_assert_int_eq(contender_type.decode(slice_of(bytes.ptr, len), &r), ERR_CORRUPT);
@@ -327,6 +408,7 @@ int main(void)
 	tcase_add_test(t, locks__names_of_any_bytes_do_not_mix);
 	tcase_add_test(t, locks__attributes_survive_a_snapshot);
 	tcase_add_test(t, locks__every_attribute_counts_in_the_hash);
+	tcase_add_test(t, locks__who_asks_beside_whom);
 	tcase_add_test(t, locks__damaged_records_are_refused_or_canonical);
 	tcase_add_test(t, locks__a_long_client_address_is_cut);
 	tcase_add_test(t, locks__attributes_are_for_the_next_contender_alone);
