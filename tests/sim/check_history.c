@@ -41,6 +41,7 @@ static bool surely_without_effect(enum err e)
 	case ERR_OVERLOADED:
 	case ERR_LEASE_NOT_FOUND:
 	case ERR_LOCK_HELD:
+	case ERR_LOCK_ASKED_ELSEWHERE:
 	case ERR_ELECTION_NOT_LEADER:
 		return true;
 	default: return false;

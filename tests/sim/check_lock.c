@@ -2,10 +2,14 @@
  *
  *   P1   after every entry: one exclusive holder, or shared ones, never both; and the core's index of contenders says the same as the model
  *   P2   along one lock whoever comes to hold has a higher token than all before; a token is the create_revision of its key
+ *   kept a place goes with no call but the one that its client made last, while that one asks or holds; and no late Campaign's value over a later one
  *   told a grant that is told was true at some instant between the call's arrival and its answer; a refusal likewise
  *   two  no two clients ever believe at one instant that they hold one lock, unless both share it. This is what it is all for: a client believes
  *        from when it is told until it asks to unlock, or its own clock says that its session may be over. */
 #include "sim.h"
+
+#include "core/command.h"
+#include "core/wire.h"
 
 static uint32_t lock_number(const struct world *w, struct slice name)
 {
@@ -29,6 +33,35 @@ static void joins(struct world *w, struct lock_history *l, const struct kv *kv)
 	      (long long)kv->create_revision);
 	CHECK(w, "P2", l->queue.len == 0 || l->queue.at[l->queue.len - 1].token < kv->create_revision, "contenders do not come in order");
 	*SIM_PUSH(&l->queue) = (struct queued){ .token = kv->create_revision, .lease = kv->lease, .mode = c->mode };
+}
+
+/* Of others, which it has given up, some may be given up late, from a replica that was cut off; or end there. */
+static void check_kept(struct world *w, uint32_t n, const struct kv *prev)
+{
+	uint32_t kind = w->applying->kind;
+	struct slice by = wire_find_bytes(w->applying->payload, kind == CMD(LOCK) ? 6 : 3);
+	struct call_id call = { wire_find_u64(by, 1, 0), wire_find_u64(by, 2, 0), wire_find_u64(by, 3, 0) };
+
+	if (kind != CMD(LOCK) && kind != CMD(ABANDON))
+		return;
+	for (uint32_t i = 0; i < w->config.clients; i++) {
+		const struct client *c = &w->clients[i];
+		const struct op *o = c->slot[SLOT_LOCK] ? op_get(w, c->slot[SLOT_LOCK]) : NULL;
+
+		if (!o || (o->kind != OP_LOCK && o->kind != OP_CAMPAIGN) || o->key != n || !o->lease || o->lease != prev->lease ||
+		    o->place != prev->create_revision || (o->answered && o->err))
+			continue;
+		CHECK(w, "kept", call_id_eq(o->call, call), "lock%u: client %u waits for it or holds it by one call (%llu), and another takes its place away", n, i,
+		      (unsigned long long)c->slot[SLOT_LOCK]);
+	}
+}
+
+static void check_value(struct world *w, uint32_t n, const struct kv *kv, const struct kv *prev)
+{
+	uint64_t now = value_number(kv_value(kv)), before = value_number(kv_value(prev));
+
+	CHECK(w, "kept", !now || now >= before || op_get(w, now)->kind != OP_CAMPAIGN, "lock%u: a late Campaign (%llu) puts its value over a later one (%llu)", n,
+	      (unsigned long long)now, (unsigned long long)before);
 }
 
 static void leaves(struct world *w, struct lock_history *l, const struct kv *prev)
@@ -58,13 +91,17 @@ void check_lock_event(struct world *w, const struct kv *kv, const struct kv *pre
 
 	if (!of || !lock_parse(kv_key(of), of->lease, &name) || (n = lock_number(w, name)) == UINT32_MAX)
 		return;
-	if (!kv_is_tombstone(kv) && kv->version > 1)
-		return; /* a new value */
+	if (!kv_is_tombstone(kv) && kv->version > 1) {
+		check_value(w, n, kv, prev);
+		return;
+	}
 	w->locks[n].changed = true;
-	if (kv_is_tombstone(kv))
+	if (kv_is_tombstone(kv)) {
+		check_kept(w, n, prev);
 		leaves(w, &w->locks[n], prev);
-	else
+	} else {
 		joins(w, &w->locks[n], kv);
+	}
 }
 
 /* Who holds: the first; and if it shares, all that share before the first exclusive one. */

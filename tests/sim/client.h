@@ -32,6 +32,8 @@ struct op {
 	int64_t ttl;
 	int64_t token;       /* UNLOCK, PROCLAIM, RESIGN: of the hold */
 	int64_t wait_ms;     /* LOCK: -1 waits for ever */
+	struct call_id call; /* LOCK, CAMPAIGN: by which it asks, once that was applied; */
+	revision place;      /* for which contender; 0: none yet */
 	uint8_t mode;
 	bool prev_kv;
 	uint32_t applied;    /* times its value was seen in the history */

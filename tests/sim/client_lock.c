@@ -1,6 +1,6 @@
 /* client_lock.c: what a client does about locks: it asks (tries, waits with a bound, waits for ever), believes when it is told so, and lets go.
  *
- * When it does not know what became of a call, it either asks again or cleans up, by an Unlock of the key that its lease would have. Asking
+ * When it does not know what became of a call, it either asks again or cleans up, by an Unlock of the key that its lease would have.
  * An Unlock that names no token and whose outcome is unknown costs it the session. Asking
  * again for a lock that it holds puts the hold at stake (the newer call may be abandoned), so it does not believe until it is told anew. */
 #include "sim.h"
@@ -75,10 +75,11 @@ static void want_without_lease(struct client *c)
 	ask(c);
 }
 
+/* A Resign that names no token frees nothing. */
 static void let_go_service(struct client *c)
 {
 	uint64_t n;
-	struct op *o = op_new(c, is_election(c->w, c->lock) ? OP_RESIGN : OP_UNLOCK, SLOT_LOCK, &n);
+	struct op *o = op_new(c, is_election(c->w, c->lock) && c->token ? OP_RESIGN : OP_UNLOCK, SLOT_LOCK, &n);
 
 	client_stop_believing(c);
 	c->hold = HOLD_LEAVING;
@@ -125,7 +126,8 @@ static void held_step(struct client *c)
 	}
 }
 
-/* A call that waits is given up: the cell forgets its place, so the client may too. */
+/* A call that waits is given up: the cell forgets its place, so the client may too. Or it asks again, by whatever replica, and the first one does
+ * not always hear of it. */
 static void give_up_waiting(struct client *c)
 {
 	if (c->plain) {
@@ -137,11 +139,13 @@ static void give_up_waiting(struct client *c)
 			recipe(c, c->token ? OP_FIRST : OP_JOIN);
 		return;
 	}
-	if (!c->slot[SLOT_LOCK] || !rng_chance(&c->rng, c->draining ? 30000 : 15000))
+	if (!c->slot[SLOT_LOCK] || !rng_chance(&c->rng, c->draining ? 100000 : 15000))
 		return;
-	op_close(c, c->slot[SLOT_LOCK], true);
 	c->hold = rng_chance(&c->rng, 600000) ? HOLD_NONE : HOLD_LEAVING;
 	c->again = c->hold == HOLD_NONE && !c->draining && rng_chance(&c->rng, 500000);
+	op_close(c, c->slot[SLOT_LOCK], !c->again || c->slot[SLOT_LOCK] % 2);
+	if (c->again)
+		c->server = (c->server + 1) % c->w->config.replicas;
 	c->token = 0;
 }
 

@@ -118,7 +118,7 @@ bool op_retry(struct client *c, uint64_t number, enum err e)
 	old.stepped = old.answered = old.closed = old.canceled = old.seen = old.has_result = false;
 	old.err = ERR_OK;
 	old.applied = 0;
-	old.rev = 0;
+	old.rev = old.place = 0;
 	old.root = old.root ? old.root : number;
 	old.request = buf_copy_of(buf_view(&c->kept[old.slot]));
 	*o = old;

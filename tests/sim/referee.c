@@ -227,15 +227,46 @@ static enum err execute(void *ctx, struct kv_outcome *out)
 	}
 }
 
+/* Who asked is said by the address of its client (replica.c). */
+static void note_place(struct referee *f, const struct command *cmd, const struct kv_lock_result *r)
+{
+	struct slice client = wire_find_bytes(cmd->payload, 9), call = wire_find_bytes(cmd->payload, 6);
+	uint64_t number;
+	struct op *o;
+
+	if (client.len != sizeof number)
+		return;
+	memcpy(&number, client.ptr, sizeof number);
+	o = op_get(f->w, number);
+	o->call = (struct call_id){ wire_find_u64(call, 1, 0), wire_find_u64(call, 2, 0), wire_find_u64(call, 3, 0) };
+	o->place = r->token;
+}
+
+/* One that the leader ended, its place being kept for others, asks no more. */
+static void note_end(struct referee *f, const struct command *cmd)
+{
+	const struct kv *kv = store_get(f->store, wire_find_bytes(cmd->payload, 2), 0);
+	const struct contender *ct = kv ? lock_find(f->locks, kv) : NULL;
+
+	for (uint32_t i = 0; ct && i < f->w->config.clients; i++) {
+		uint64_t number = f->w->clients[i].slot[SLOT_LOCK];
+		struct op *o = number ? op_get(f->w, number) : NULL;
+
+		if (o && o->place == ct->create_revision && o->lease == ct->lease && !contender_is_asked_by(ct, o->call))
+			o->place = 0;
+	}
+}
+
 static void carry_out(struct referee *f, const struct command *cmd, raft_term term)
 {
 	struct run run = { f, cmd, term };
 	struct kv_outcome out = { 0 };
+	enum err e = cmd->session ? kv_once(&f->env, cmd, term, execute, &run, &out) : execute(&run, &out);
 
-	if (cmd->session)
-		(void)kv_once(&f->env, cmd, term, execute, &run, &out);
-	else
-		(void)execute(&run, &out);
+	if (cmd->kind == CMD(LOCK) && !e)
+		note_place(f, cmd, &out.lock);
+	if (cmd->kind == CMD(ABANDON))
+		note_end(f, cmd);
 	f->w->totals.repeated += out.repeated;
 	buf_free(&out.reply);
 	buf_free(&out.details);
@@ -291,7 +322,9 @@ void referee_apply(struct referee *f, struct raft_entry *e)
 		f->env.now = w->now / 1000;
 		carry_out(f, &cmd, e->term);
 		CHECK(w, "P11", f->state.revision >= before, "the revision fell");
+		w->applying = &cmd;
 		show_events(f, before);
+		w->applying = NULL;
 		check_lock_settled(w);
 	}
 	f->state.applied = (struct entry_id){ e->index, e->term };

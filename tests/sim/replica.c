@@ -210,7 +210,8 @@ static void step_calls(struct replica *r, time_ms now)
 	for (size_t i = 0; i < r->calls.len; i++) {
 		struct inbox_item *item = &r->calls.at[i];
 		struct op *o = op_get(r->w, item->op), *root = op_root(r->w, item->op);
-		struct core_request req = { .tag = item->op, .method = op_method(o), .bytes = buf_view(&item->bytes), .client = slice_of_str("c"),
+		struct core_request req = { .tag = item->op, .method = op_method(o), .bytes = buf_view(&item->bytes),
+					    .client = slice_of((const uint8_t *)&item->op, sizeof item->op), /* note_place of referee.c reads it */
 					    .session = o->session, .request_id = o->request_id, .first_unanswered = o->first_unanswered,
 					    .now_unix_ms = replica_unix_ms(r) };
 		struct core_event ev = { .kind = EVENT_REQUEST, .now = now, .request = &req };

@@ -96,6 +96,7 @@ struct world {
 	struct map64 leaders;          /* term -> replica + 1 */
 	uint32_t last_leader;          /* replica + 1 */
 	struct referee *referee;
+	const struct command *applying; /* by the referee */
 	revision told;                 /* the highest revision in any answer that had to be recent */
 	struct key_history history[KEYS_MAX];
 	struct lock_history locks[LOCKS_MAX];
