@@ -169,6 +169,11 @@ def insist(call, timeout=30):
             time.sleep(0.02)
 
 
+def newest_snapshot(replica):
+    """Its index; 0: there is none."""
+    return max((int(p.name.split("-")[1]) for p in replica.data_dir.glob("snap-*") if "." not in p.name), default=0)
+
+
 def wait_queue(client, name, length, timeout=15):
     """Waits until a lock has that many contenders; returns their keys in order."""
     def probe():

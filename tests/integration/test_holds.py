@@ -6,7 +6,7 @@ import time
 import cells
 from kit import Client, clients, electionpb, insist, lockpb, pb, stays, wait_queue
 from runner import is_full, test
-from ways import Refused, Waiting, all_ways, both_ways, line_up, named, refused
+from ways import Grpc, Json, Refused, Waiting, all_ways, both_ways, line_up, named, refused
 
 TTL = 60
 SHARED = lockpb.SHARED
@@ -412,6 +412,46 @@ def what_was_asked_late_by_one_who_gave_up_changes_nothing(server):
         stays("a call that had been given up came back", lambda: not cs[other].queue(election) and not cs[other].queue(lock), 0.5)
         assert ways[other].campaign(election, leases[1], b"second", wait_ms=1000).leader.lease == leases[1]
     body(server)
+
+
+@test(own=True, timeout=120)
+def a_late_call_shares_the_place_with_the_one_made_elsewhere(server):
+    """A replica is cut off with a call for a place; its client asks elsewhere. Whichever of the two is given up, the other has its turn."""
+    with cells.Cell(server, 3, relays=True) as cell, clients(cell) as cs:
+        leader = cell.leader()
+        at, other = (i for i, r in enumerate(cell.replicas) if r is not leader)
+
+        def settled(i):
+            """What was asked of that replica, or given up, is applied: the first put is behind the Lock, the second behind what its cancel asked for."""
+            for _ in range(2):
+                insist(lambda: cs[i].put(b"settled"))
+
+        for kind, given_up in ((kind, given_up) for kind in (Grpc, Json) for given_up in ("late", "present")):
+            with all_ways(cell.replicas, (kind,)) as ways:
+                print(f"by {kind.name}, the {given_up} call is given up")
+                name, leases = f"{kind.name}/{given_up}".encode(), [insist(lambda: cs[other].grant(TTL)) for _ in range(3)]
+                held = ways[other].lock(name, leases[0])
+                cells.wait_for("its connection is up", lambda: arrives(ways[at], name + b"/0"))
+                cell.network.isolate(cell.replicas[at])
+                late = ways[at].ask_lock(name, leases[1])
+                time.sleep(0.2)  # nothing tells when it has left
+                if given_up == "late":
+                    late.cancel()
+                present = ways[other].ask_lock(name, leases[1])
+                wait_queue(cs[other], name, 2)
+                behind = ways[other].ask_lock(name, leases[2])
+                before = wait_queue(cs[other], name, 3)
+                cell.network.heal()
+                settled(at)
+                if given_up == "present":
+                    present.cancel()
+                    settled(other)
+                assert [kv.key for kv in cs[other].queue(name)] == [kv.key for kv in before], "the place was given up with one of its calls"
+                ways[other].unlock(held.key)
+                got = (present if given_up == "late" else late).result()
+                assert got.fencing_token == before[1].create_revision and not behind.done()
+                ways[other].unlock(got.key)
+                assert behind.result().fencing_token == before[2].create_revision
 
 
 # ---- exactly once ----

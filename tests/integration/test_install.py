@@ -5,7 +5,7 @@ import os
 import re
 
 import cells
-from kit import Client, clients, insist, pb, same_everywhere
+from kit import Client, clients, insist, newest_snapshot, pb, same_everywhere
 from runner import test
 
 FLAGS = ["--snapshot-count", "20", "--snapshot-catchup-entries", "2"]
@@ -35,10 +35,6 @@ def received(replica):
 def wait_received(replica, chunks, timeout=30):
     """Waits until so many chunks are there; returns how many by then."""
     return cells.wait_for(f"{replica.name} has {chunks} chunks", lambda: (lambda n: n >= chunks and n)(received(replica)), timeout)
-
-
-def newest_snapshot(replica):
-    return max((int(p.name.split("-")[1]) for p in replica.data_dir.glob("snap-*") if "." not in p.name), default=0)
 
 
 def fall_behind(cell, behind, megabytes, count=20):

@@ -3,9 +3,9 @@ import sys
 import time
 
 import cells
-from kit import clients, error_of_future, insist, lockpb, pb, wait_queue
+from kit import clients, error_of_future, insist, lockpb, newest_snapshot, pb, wait_queue
 from runner import test
-from ways import all_ways, named, refused
+from ways import Waiting, all_ways, named, refused
 
 TTL = 60
 
@@ -33,6 +33,40 @@ def half_a_name_is_refused(server):
         for way in ways:
             for m in ([("holdfast-session", "x")], [("holdfast-session", "5")], [("holdfast-request", "5")]):
                 assert refused(way.put, b"k", metadata=m).code == "INVALID_ARGUMENT", m
+
+
+@test(own=True, timeout=120)
+def a_write_whose_outcome_nobody_can_tell_says_so(server):
+    """It is applied, but before the follower that was asked hears of that, a snapshot takes the place of the log. One that names its request is answered all the same."""
+    with cells.Cell(server, 3, flags=["--snapshot-count", "20", "--snapshot-catchup-entries", "2"], relays=True) as cell, clients(cell) as cs, \
+            all_ways(cell.replicas) as ways:
+        leader = cell.leader()
+        at = next(i for i, r in enumerate(cell.replicas) if r is not leader)
+        up = cs[cell.replicas.index(leader)]
+        session, deaf = up.grant(TTL), cell.replicas[at]
+        wires = [ways[at], ways[at + 3]]
+        for way in wires:
+            way.put(b"before")  # its connection is up
+        others = [r for r in cell.replicas if r is not deaf]
+        for r in others:
+            cell.network.cut(r, deaf)
+        unnamed = [Waiting(lambda w=w, n=n: w.put(b"u%d" % n), None) for n, w in enumerate(wires)]
+        once = [Waiting(lambda w=w, n=n: w.put(b"n%d" % n, metadata=named(session, 1 + n)), None) for n, w in enumerate(wires)]
+        cells.wait_for("they are applied", lambda: all(up.get(k + b"%d" % n) for n in range(2) for k in (b"u", b"n")))
+        for _ in range(50):
+            up.put(b"after")
+        for r in others:  # they cut their logs behind a snapshot, and forget what they had in memory
+            cells.wait_for("two snapshots were made", lambda r=r: newest_snapshot(r) >= 40)
+            r.kill()
+        for r in others:
+            r.start()
+        cell.wait_ready(others)
+        cell.network.heal(lose=True)
+        for call in unnamed:
+            e = refused(call.result)
+            assert (e.code, e.text) == ("UNAVAILABLE", "holdfast: the request may or may not have been applied"), e
+        for n, call in enumerate(once):
+            assert call.result().header.revision == insist(lambda n=n: cs[at].get(b"n%d" % n)).mod_revision
 
 
 @test(own=True, timeout=120)

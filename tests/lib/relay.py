@@ -1,7 +1,7 @@
 """relay.py: the network in our hands: between replicas, and between clients and replicas.
 
 Everyone is reached through relays. A pair can be cut in both directions or one: what is sent then is kept, and arrives late when the
-cut is healed, as it does after a real one; nothing is closed, so nobody is told. The way to somebody may be slow.
+cut is healed, as it does after a real one; nothing is closed, so nobody is told. Or it is lost, with its connection. The way to somebody may be slow.
 """
 import contextlib
 import os
@@ -44,6 +44,7 @@ class _Links:
     def __init__(self, replicas):
         self.replicas = replicas
         self._cut = set()  # pairs (from, to) of names
+        self._losses = 0  # times that what was kept was lost
         self._slow = {}  # name of the receiver -> bytes a second of each connection
         self._changed = threading.Condition()
         self._closed = False
@@ -56,8 +57,9 @@ class _Links:
     def slow(self, receiver, bytes_per_second):
         self._slow[receiver.name] = bytes_per_second
 
-    def heal(self):
+    def heal(self, lose=False):
         with self._changed:
+            self._losses += lose
             self._slow.clear()
             self._cut.clear()
             self._changed.notify_all()
@@ -104,13 +106,19 @@ class _Links:
         self._pump(outgoing, incoming, to.name, name)
 
     def _pass(self, sender, receiver):
+        """Waits while they are cut. False: what waited is lost."""
         with self._changed:
+            if (sender, receiver) not in self._cut:
+                return True
+            before = self._losses
             self._changed.wait_for(lambda: (sender, receiver) not in self._cut)
+            return before == self._losses
 
     def _pump(self, source, sink, sender, receiver):
         try:
             while data := source.recv(65536):
-                self._pass(sender, receiver)
+                if not self._pass(sender, receiver):
+                    break
                 if rate := self._slow.get(receiver):
                     time.sleep(len(data) / rate)
                 sink.sendall(data)
