@@ -19,6 +19,7 @@
  *               user NAME | role NAME | give USER ROLE | enable | disable | drop USER | unrole USER ROLE | delete ROLE
  *               | permit ROLE read|write|readwrite KEY [END] | forbid ROLE KEY [END]
  *   write LABEL WHO auth ACT...          the same, not waited for
+ *   cancel WHO LABEL                     gives it up
  *   waits LABEL... | stats               whether they do; what the leader has noted */
 #include <stdio.h>
 #include <stdlib.h>
@@ -577,6 +578,13 @@ static void tell_waiting(struct story *s, char **w, size_t n)
 				buf_printf(&s->out, "%s: %s\n", w[k], s->labels[i].told ? "was answered" : "waits");
 }
 
+static void cancel(struct story *s, char **w)
+{
+	for (size_t i = 0; i < s->labels_len; i++)
+		if (strcmp(s->labels[i].name, w[2]) == 0)
+			mini_cancel(s->m, replica(s, w[1]), s->labels[i].tag);
+}
+
 static void tell_stats(struct story *s)
 {
 	struct core_status st;
@@ -630,6 +638,8 @@ static bool other_command(struct story *s, char **w, size_t n)
 {
 	if (strcmp(w[0], "write") == 0)
 		write_command(s, w, n);
+	else if (strcmp(w[0], "cancel") == 0)
+		cancel(s, w);
 	else if (strcmp(w[0], "waits") == 0)
 		tell_waiting(s, w, n);
 	else if (strcmp(w[0], "stats") == 0)
