@@ -236,6 +236,7 @@ struct user {
 	sim_us frozen_until;
 	struct sess *core;       /* NULL: none yet */
 	bool gone;               /* its session is over */
+	int64_t ttl_s;           /* as it asked */
 	bool closing;
 	/* its stream; tag 0: none */
 	uint64_t stream, tag, generation;

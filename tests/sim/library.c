@@ -14,6 +14,7 @@
 #include "sess.h"
 
 #define FOUND_WITHIN SIM_SECOND
+#define FOUND_TTL_MIN_S 4 /* who is cut off may say for an election timeout that it serves: too long for shorter ones */
 #define TAG_BASE (UINT64_C(1) << 42) /* of its calls; all others are below */
 
 #define PROBE ((enum core_event_kind)1000) /* no event of a core */
@@ -281,7 +282,7 @@ static void in_jeopardy(struct user *u)
 		if (replica_runs(r) && r->leads && (!leader || r->noted_term > leader->noted_term))
 			leader = r;
 	}
-	CHECK(w, "fail-over", !w->config.calm || !leader || w->now < leader->unseen_until || w->now < leader->leads_since + FOUND_WITHIN,
+	CHECK(w, "fail-over", !w->config.calm || u->ttl_s < FOUND_TTL_MIN_S || !leader || w->now < leader->unseen_until || w->now < leader->leads_since + FOUND_WITHIN,
 	      "user %u is in jeopardy, %s has led for %llu ms", u->id, leader->name, (unsigned long long)((w->now - leader->leads_since) / SIM_MS));
 }
 
@@ -383,6 +384,7 @@ static void begin_session(struct user *u)
 				      .cache_prefixes = prefixes, .open_tag = ASK_OPEN, .open_deadline_ms = user_local_ms(u) + 20000 };
 
 	sess_free(u->core);
+	u->ttl_s = config.ttl_s;
 	u->core = sess_new(&config, user_local_ms(u));
 	u->gone = u->closing = false;
 	u->followed = 0;
