@@ -144,6 +144,7 @@ static void connect(struct user *u, const struct sess_out *o)
 	u->stream = o->stream;
 	u->tag = ++u->w->next_stream;
 	u->last_sent = u->last_told = 0;
+	TRACE(u->w, "user %u connects to %s as %llu", u->id, r->name, (unsigned long long)o->stream);
 	if (!r->up || (r->paused_until && rng_chance(&u->rng, 500000))) {
 		/* Refused, or not answered at all; of one that is stopped there may be a connection, and it hears all of it later. */
 		if (rng_chance(&u->rng, 700000) && !r->up)
@@ -626,6 +627,7 @@ void user_heard(struct user *u, const struct ev *e)
 	if (u->w->now < u->frozen_until)
 		sim_at(u->w, u->frozen_until, *e);
 	else if (u->core && !u->gone)
+		TRACE(u->w, "user %u hears of r%u: %s", u->id, e->b + 1, e->n ? "serves" : "does not serve"),
 		step(u, (struct sess_event){ .kind = SESS_HEARD, .endpoint = e->b, .serves = e->n != 0 });
 }
 

@@ -79,6 +79,7 @@ static void draw_calm(struct world *w)
 	if (!cf->calm)
 		return;
 	cf->loss = cf->dup = cf->late = cf->client_loss = 0;
+	cf->inflight = cf->append_bytes = cf->log_memory = cf->admit_window = 0; /* a replica that was away catches up at once */
 	cf->wipes = false;
 	cf->request_timeout_ms = 7000;
 	cf->max_pending = 100000;
