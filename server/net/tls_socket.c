@@ -442,11 +442,12 @@ static void sent_corked(struct socket *s)
 		wire_real_shutdown(s->fd, SHUT_RDWR);
 	if (all || s->error || s->draining)
 		return;
+	atomic_fetch_add(&s->refs, 1); /* before somebody else may give it back */
 	s->draining = tls_drain_watch(s->all->drain, &s->drained, s->fd); /* (K5) */
 	if (s->draining)
-		atomic_fetch_add(&s->refs, 1);
-	else
-		wire_real_shutdown(s->fd, SHUT_RDWR);
+		return;
+	atomic_fetch_sub(&s->refs, 1); /* whoever uncorks has one */
+	wire_real_shutdown(s->fd, SHUT_RDWR);
 }
 
 static void on_uncork(void *ctx)
