@@ -41,6 +41,7 @@
 #define ADMIT_TARGET_MS 50u                      /* what users have in the log should be worth so much time */
 #define ADMIT_WAIT_MS 500u                       /* and what they have in front of it no more than that */
 #define ADMIT_LEN_MAX 65536u
+#define ADMIT_BUCKETS 256u
 #define ADMIT_COST_MAX (32u << 20)
 #define ROUNDS_MAX 16u                           /* quorum rounds not confirmed; who arrives meanwhile shares the next */
 #define BATCHES_MAX 4u                           /* questions of a follower to the leader that are not answered */
@@ -192,6 +193,7 @@ struct proposer {
 struct admission {      /* leader; costs are bytes, and a little for each command */
 	struct list queue;
 	size_t len, cost;    /* of the queue */
+	uint32_t places[ADMIT_BUCKETS]; /* Locks in it, by the hash of their keys */
 	size_t flight;       /* cost of the commands of this term that are in the log and not applied */
 	size_t window;
 	uint64_t rate;       /* cost a millisecond */
