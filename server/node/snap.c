@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "core/snapshot/snapshot.h"
 #include "log/log.h"
 #include "metrics.h"
 

@@ -617,11 +617,23 @@ START_TEST(once__two_waits_at_two_replicas_are_granted_alike)
 }
 END_TEST
 
+/* Request 1 of the session S, sent to that replica: it waits behind lease 20, and is granted the lock after it. */
+static void carried_out_anew(struct mini_cell *m, size_t at)
+{
+	uint64_t again = lock(m, at, 1, S);
+	char key[64];
+
+	mini_run(m, 100);
+	ck_assert_uint_eq(mini_contenders(m, 0, "l"), 2);
+	key_of(20, key);
+	OK(m, mini_unlock(m, 0, key));
+	OK(m, again);
+}
+
 START_TEST(once__a_lock_that_was_given_up_queues_anew)
 {
 	struct mini_cell *m = cell_of(3);
-	uint64_t tag, again;
-	char key[64];
+	uint64_t tag;
 
 	OK(m, mini_grant(m, 0, 20, 600));
 	OK(m, mini_lock(m, 0, "l", 20));
@@ -630,12 +642,7 @@ START_TEST(once__a_lock_that_was_given_up_queues_anew)
 	mini_cancel(m, 0, tag);
 	mini_run(m, 100);
 	ck_assert_uint_eq(mini_contenders(m, 0, "l"), 1);
-	again = lock(m, 1, 1, S);
-	mini_run(m, 100);
-	ck_assert_uint_eq(mini_contenders(m, 0, "l"), 2);
-	key_of(20, key);
-	OK(m, mini_unlock(m, 0, key));
-	OK(m, again);
+	carried_out_anew(m, 1);
 	mini_free(m);
 }
 END_TEST
@@ -670,8 +677,7 @@ END_TEST
 START_TEST(once__two_requests_for_one_place_of_which_one_has_a_bound)
 {
 	struct mini_cell *m = cell_of(3);
-	uint64_t unbounded, bounded, again;
-	char key[64];
+	uint64_t unbounded, bounded;
 
 	OK(m, mini_grant(m, 0, 20, 600));
 	OK(m, mini_lock(m, 0, "l", 20));
@@ -681,12 +687,7 @@ START_TEST(once__two_requests_for_one_place_of_which_one_has_a_bound)
 	bounded = mini_lock_bounded(m, 1, "l", S, LOCK_EXCLUSIVE, 300);
 	FAILS(m, bounded, ERR_LOCK_WAIT_TIMEOUT);
 	FAILS(m, unbounded, ERR_NOT_CONTENDER);
-	again = lock(m, 2, 1, S);
-	mini_run(m, 100);
-	ck_assert_uint_eq(mini_contenders(m, 0, "l"), 2);
-	key_of(20, key);
-	OK(m, mini_unlock(m, 0, key));
-	OK(m, again);
+	carried_out_anew(m, 2);
 	mini_free(m);
 }
 END_TEST
