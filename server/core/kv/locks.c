@@ -292,6 +292,18 @@ enum err kv_unlock(struct kv_env *env, struct slice request, struct buf *ret)
 
 /* ---- a call that gave up ---- */
 
+/* Or did, until another took over. */
+static bool asked(const struct contender *c, struct call_id call)
+{
+	struct call_id before[LOCK_BEFORE_MAX];
+	size_t n = contender_before(c, before);
+
+	for (size_t i = 0; i < n; i++)
+		if (call_id_eq(before[i], call))
+			return true;
+	return contender_is_asked_by(c, call);
+}
+
 enum err kv_abandon(struct kv_env *env, struct slice payload)
 {
 	Holdfast__Internal__AbandonCommand *m;
@@ -305,7 +317,7 @@ enum err kv_abandon(struct kv_env *env, struct slice payload)
 	kv = m->key.len > 0 ? store_get(env->store, kv_slice(m->key), 0) : NULL;
 	c = kv ? lock_find(env->locks, kv) : NULL;
 	held = c && lock_is_held(env->locks, c);
-	if (!c || !contender_is_asked_by(c, call_of(m->call)) || (held && m->waiting_only))
+	if (!c || !asked(c, call_of(m->call)) || (held && m->waiting_only))
 		return ERR_OK;
 	if (lock_ask_no_more(env->locks, c, call_of(m->call)) || (held && c->unlisted))
 		return ERR_OK; /* J4 */

@@ -4,7 +4,7 @@
  * contenders and the tree of exclusive ones alike.
  *
  * Encoding, version 1, big-endian: a head of fixed size (contender_head), then the key, the client's address, and those who ask beside the latest
- * call (asker_bytes), who came last first. The name is not in it: it follows from the key and the lease. */
+ * call (asker_bytes) and those that were taken over from (call_bytes), who came last first. The name is not in it: it follows from the key and the lease. */
 #include "internal.h"
 
 #include <endian.h>
@@ -12,20 +12,24 @@
 #include "base/hash.h"
 #include "base/mem.h"
 
-enum { CONTENDER_VERSION = 1, MODE_MASK = 1, BOUNDED_FLAG = 2, OWN_LEASE_FLAG = 4, UNLISTED_FLAG = 8 };
+enum { CONTENDER_VERSION = 1, MODE_MASK = 1, BOUNDED_FLAG = 2, OWN_LEASE_FLAG = 4, UNLISTED_FLAG = 8, LEN_BITS = 4, LEN_MASK = 15 };
 
 /* All of it is replicated; part of the encoding and of the hash. */
 struct contender_head {
 	uint64_t lease, create_revision, wait_ms, member, boot, call, since;
 	uint32_t key_len;
 	uint16_t client_len;
-	uint8_t flags, others_len;
+	uint8_t flags, lens; /* others_len, and before_len above LEN_BITS */
 };
 _Static_assert(sizeof(struct contender_head) == 64, "no padding: it is hashed and stored as it is");
 struct asker_bytes {
 	uint64_t member, boot, call, wait_ms, flags;
 };
 _Static_assert(sizeof(struct asker_bytes) == 40, "likewise");
+struct call_bytes {
+	uint64_t member, boot, call;
+};
+_Static_assert(sizeof(struct call_bytes) == 24, "likewise");
 
 static const struct contender *of(const struct tree_record *r)
 {
@@ -57,6 +61,26 @@ static size_t others_size(size_t n)
 static const uint8_t *others_of(const struct contender *c)
 {
 	return c->bytes + c->sort_len + c->key_len + c->client_len;
+}
+
+static size_t before_size(size_t n)
+{
+	return n * sizeof(struct call_bytes);
+}
+
+static struct call_id call_decode(const uint8_t *bytes)
+{
+	struct call_bytes b;
+
+	memcpy(&b, bytes, sizeof b);
+	return (struct call_id){ be64toh(b.member), be64toh(b.boot), be64toh(b.call) };
+}
+
+size_t contender_before(const struct contender *c, struct call_id ret[LOCK_BEFORE_MAX])
+{
+	for (size_t i = 0; i < c->before_len; i++)
+		ret[i] = call_decode(others_of(c) + others_size(c->others_len) + before_size(i));
+	return c->before_len;
 }
 
 static uint8_t who_flags(bool bounded, bool own_lease)
@@ -148,10 +172,10 @@ struct contender *contender_new(struct slice key, lease_id lease, revision creat
 	ASSERT(lock_parse(key, lease, &name));
 	ASSERT(key.len <= UINT32_MAX && create_revision > 0);
 	ASSERT(a->mode == LOCK_EXCLUSIVE || a->mode == LOCK_SHARED);
-	ASSERT(a->others_len < LOCK_ASKERS_MAX);
+	ASSERT(a->others_len < LOCK_ASKERS_MAX && a->before_len <= LOCK_BEFORE_MAX);
 	if (client.len > LOCK_CLIENT_MAX)
 		client.len = LOCK_CLIENT_MAX;
-	c = mem_alloc(sizeof(*c) + NAME_LEN_BYTES + name.len + REVISION_BYTES + key.len + client.len + others_size(a->others_len));
+	c = mem_alloc(sizeof(*c) + NAME_LEN_BYTES + name.len + REVISION_BYTES + key.len + client.len + others_size(a->others_len) + before_size(a->before_len));
 	*c = (struct contender){
 		.base.refs = 1,
 		.name_len = (uint32_t)name.len,
@@ -162,6 +186,7 @@ struct contender *contender_new(struct slice key, lease_id lease, revision creat
 		.create_revision = create_revision,
 		.mode = (uint8_t)a->mode,
 		.others_len = (uint8_t)a->others_len,
+		.before_len = (uint8_t)a->before_len,
 		.unlisted = a->unlisted,
 		.bounded = a->bounded,
 		.own_lease = a->own_lease,
@@ -177,6 +202,11 @@ struct contender *contender_new(struct slice key, lease_id lease, revision creat
 	at = put(at, client.ptr, client.len);
 	for (size_t i = 0; i < a->others_len; i++) {
 		struct asker_bytes b = asker_encode(&a->others[i]);
+
+		at = put(at, &b, sizeof(b));
+	}
+	for (size_t i = 0; i < a->before_len; i++) {
+		struct call_bytes b = { htobe64(a->before[i].member), htobe64(a->before[i].boot), htobe64(a->before[i].call) };
 
 		at = put(at, &b, sizeof(b));
 	}
@@ -198,14 +228,14 @@ static struct contender_head contender_head(const struct contender *c)
 		.key_len = htobe32(c->key_len),
 		.client_len = htobe16((uint16_t)c->client_len),
 		.flags = (uint8_t)(c->mode | who_flags(c->bounded, c->own_lease) | (c->unlisted ? UNLISTED_FLAG : 0)),
-		.others_len = c->others_len,
+		.lens = (uint8_t)(c->others_len | c->before_len << LEN_BITS),
 	};
 }
 
 /* They lie side by side. */
 static struct slice contender_tail(const struct contender *c)
 {
-	return slice_of(c->bytes + c->sort_len, (size_t)c->key_len + c->client_len + others_size(c->others_len));
+	return slice_of(c->bytes + c->sort_len, (size_t)c->key_len + c->client_len + others_size(c->others_len) + before_size(c->before_len));
 }
 
 static struct slice contender_tree_key(const struct tree_record *r)
@@ -250,8 +280,9 @@ static enum err contender_decode(struct slice bytes, struct tree_record **ret)
 	struct contender_head h;
 	struct lock_attributes a;
 	struct asker others[LOCK_ASKERS_MAX];
+	struct call_id before[LOCK_BEFORE_MAX];
 	struct slice key, name;
-	size_t key_len, client_len;
+	size_t key_len, client_len, others_len, before_len;
 	int64_t rev, wait_ms;
 
 	if (bytes.len < sizeof(h))
@@ -261,16 +292,21 @@ static enum err contender_decode(struct slice bytes, struct tree_record **ret)
 	client_len = be16toh(h.client_len);
 	rev = (int64_t)be64toh(h.create_revision);
 	wait_ms = (int64_t)be64toh(h.wait_ms);
-	if (h.others_len >= LOCK_ASKERS_MAX || bytes.len != sizeof(h) + key_len + client_len + others_size(h.others_len) || client_len > LOCK_CLIENT_MAX)
+	others_len = h.lens & LEN_MASK;
+	before_len = h.lens >> LEN_BITS;
+	if (others_len >= LOCK_ASKERS_MAX || before_len > LOCK_BEFORE_MAX || client_len > LOCK_CLIENT_MAX ||
+	    bytes.len != sizeof(h) + key_len + client_len + others_size(others_len) + before_size(before_len))
 		return ERR_CORRUPT;
-	if (h.others_len > 0 && !h.member && !h.boot && !h.call)
+	if (others_len > 0 && !h.member && !h.boot && !h.call)
 		return ERR_CORRUPT;
 	if (rev <= 0 || (h.flags & ~(MODE_MASK | BOUNDED_FLAG | OWN_LEASE_FLAG | UNLISTED_FLAG)) || (!(h.flags & BOUNDED_FLAG) && wait_ms != 0))
 		return ERR_CORRUPT;
 	key = slice_of(bytes.ptr + sizeof(h), key_len);
-	for (size_t i = 0; i < h.others_len; i++)
+	for (size_t i = 0; i < others_len; i++)
 		if (!asker_decode(key.ptr + key_len + client_len + others_size(i), &others[i]))
 			return ERR_CORRUPT;
+	for (size_t i = 0; i < before_len; i++)
+		before[i] = call_decode(key.ptr + key_len + client_len + others_size(others_len) + before_size(i));
 	if (!lock_parse(key, (lease_id)be64toh(h.lease), &name))
 		return ERR_CORRUPT;
 	a = (struct lock_attributes){
@@ -282,7 +318,9 @@ static enum err contender_decode(struct slice bytes, struct tree_record **ret)
 		.client = slice_of(key.ptr + key_len, client_len),
 		.since_unix_ms = (int64_t)be64toh(h.since),
 		.others = others,
-		.others_len = h.others_len,
+		.others_len = others_len,
+		.before = before,
+		.before_len = before_len,
 		.unlisted = h.flags & UNLISTED_FLAG,
 	};
 	*ret = &contender_new(key, (lease_id)be64toh(h.lease), rev, &a)->base;

@@ -166,8 +166,21 @@ static size_t without(struct asker *askers, size_t n, size_t i)
 const struct contender *lock_ask_again(struct locks *l, const struct contender *c, const struct lock_attributes *a)
 {
 	struct lock_attributes now = *a;
+	struct asker askers[LOCK_ASKERS_MAX];
+	struct call_id before[LOCK_ASKERS_MAX + LOCK_BEFORE_MAX];
+	size_t n = contender_askers(c, askers), len = 0;
 
-	now.unlisted = true;
+	for (size_t i = 0; i < n; i++)
+		if (!call_id_eq(askers[i].call, a->call))
+			before[len++] = askers[i].call;
+	now.unlisted = c->unlisted || (n == 0 && c->before_len == 0); /* who wrote it plainly knows of it */
+	len += contender_before(c, &before[len]);
+	if (len > LOCK_BEFORE_MAX) {
+		len = LOCK_BEFORE_MAX;
+		now.unlisted = true;
+	}
+	now.before = before;
+	now.before_len = len;
 	return lock_replace(l, c, now);
 }
 
@@ -175,8 +188,11 @@ const struct contender *lock_ask_beside(struct locks *l, const struct contender 
 {
 	struct lock_attributes now = *a;
 	struct asker askers[LOCK_ASKERS_MAX];
+	struct call_id before[LOCK_BEFORE_MAX];
 	size_t n = contender_askers(c, askers), oldest = n;
 
+	now.before = before;
+	now.before_len = contender_before(c, before);
 	now.unlisted = c->unlisted;
 	for (size_t i = 0; i < n; i++) {
 		if (call_id_eq(askers[i].call, a->call))
@@ -200,14 +216,20 @@ const struct contender *lock_ask_beside(struct locks *l, const struct contender 
 
 const struct contender *lock_ask_no_more(struct locks *l, const struct contender *c, struct call_id call)
 {
-	struct asker askers[LOCK_ASKERS_MAX];
-	size_t n = contender_askers(c, askers), i = 0;
+	struct asker askers[LOCK_ASKERS_MAX] = { 0 };
+	struct call_id before[LOCK_BEFORE_MAX];
+	size_t n = contender_askers(c, askers), len = contender_before(c, before), was = n + len;
 
-	while (i < n && !call_id_eq(askers[i].call, call))
-		i++;
-	if (i == n || n == 1)
+	for (size_t i = n; i-- > 0;)
+		if (call_id_eq(askers[i].call, call))
+			n = without(askers, n, i);
+	for (size_t i = len; i-- > 0;)
+		if (call_id_eq(before[i], call))
+			memmove(&before[i], &before[i + 1], (--len - i) * sizeof(*before));
+	if (n + len == was || (n == 0 && (len == 0 || !lock_is_held(l, c))))
 		return NULL;
-	n = without(askers, n, i);
+	if (n == 0)
+		askers[0] = (struct asker){ 0 };
 	return lock_replace(l, c, (struct lock_attributes){
 		.bounded = askers[0].bounded,
 		.own_lease = askers[0].own_lease,
@@ -215,7 +237,9 @@ const struct contender *lock_ask_no_more(struct locks *l, const struct contender
 		.call = askers[0].call,
 		.client = contender_client(c),
 		.others = &askers[1],
-		.others_len = n - 1,
+		.others_len = n ? n - 1 : 0,
+		.before = before,
+		.before_len = len,
 		.unlisted = c->unlisted,
 	});
 }

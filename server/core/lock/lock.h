@@ -49,12 +49,13 @@ struct contender {
 	revision create_revision; /* the fencing token */
 	uint8_t mode;             /* enum lock_mode */
 	uint8_t others_len;       /* calls that ask beside the latest */
-	bool unlisted;            /* somebody asked who is not among those that ask now, and did not give up: he may have been told of the hold */
+	uint8_t before_len;       /* calls that were taken over from, and have not given up: they may have been told of the hold */
+	bool unlisted;            /* there is one more of these, and it is not listed */
 	bool bounded, own_lease;  /* of the latest call, as in struct asker */
 	int64_t wait_ms;
-	struct call_id call;      /* the latest that asked; all 0: none (a plain write) */
+	struct call_id call;      /* the latest that asks; all 0: none (a plain write, or all have given up but some of those before) */
 	int64_t since_unix_ms;    /* when it first asked, by the proposer's wall clock; 0: unknown. For people only */
-	/* sort key (name length, name, create_revision, big-endian), key, client address, the other askers; the name lies within the sort key */
+	/* sort key (name length, name, create_revision, big-endian), key, client address, the other askers, those before; the name lies within the sort key */
 	uint8_t bytes[];
 };
 extern const struct tree_type contender_type;
@@ -64,6 +65,8 @@ struct slice contender_key(const struct contender *c);
 struct slice contender_client(const struct contender *c);
 size_t contender_askers(const struct contender *c, struct asker ret[LOCK_ASKERS_MAX]); /* the latest first; 0: a plain write */
 bool contender_is_asked_by(const struct contender *c, struct call_id call);
+enum { LOCK_BEFORE_MAX = 4 };
+size_t contender_before(const struct contender *c, struct call_id ret[LOCK_BEFORE_MAX]); /* who came last first */
 #define LOCK_CLIENT_MAX 256 /* a longer client address is cut */
 
 struct locks; /* core's thread only */
@@ -98,19 +101,21 @@ struct lock_attributes {
 	/* within lock/: */
 	const struct asker *others;
 	size_t others_len;
+	const struct call_id *before;
+	size_t before_len;
 	bool unlisted;
 };
 /* For the very next contender created; borrowed until then. NULL takes back what no creation has used. */
 void lock_next_attributes(struct locks *l, const struct lock_attributes *a);
 /* The same contender asks again: its latest call, bound and client change; mode, place and since do not (a->mode is not looked at: refuse
- * another mode before). Nobody who asked before asks any more. A change like any other: `c` is gone afterwards, and what is returned stands in
+ * another mode before). Nobody who asked before asks any more; that they did is kept (before, unlisted). A change like any other: `c` is gone afterwards, and what is returned stands in
  * its place. */
 const struct contender *lock_ask_again(struct locks *l, const struct contender *c, const struct lock_attributes *a);
 /* The same, but those who ask still do; when there is no room, without the oldest of the same replica. NULL, and no change: that has none among them,
  * or a newer one. A call that asks already changes nothing. */
 const struct contender *lock_ask_beside(struct locks *l, const struct contender *c, const struct lock_attributes *a);
-/* A call that asks together with others asks no more: NULL when it is none of them, or the only one. Who came last of the rest is the latest then.
- * A change as above. */
+/* A call that asks, or was taken over from, has given up. Who came last of the others that ask is the latest then. NULL, and no change: it is none of
+ * these, or nobody is left that keeps the place: one that asks, or, when it is held, one that was taken over from. A change as above. */
 const struct contender *lock_ask_no_more(struct locks *l, const struct contender *c, struct call_id call);
 
 bool lock_is_held(const struct locks *l, const struct contender *c);

@@ -157,18 +157,22 @@ START_TEST(locks__every_attribute_counts_in_the_hash)
 		a[i] = everything;
 	a[1].bounded = false;
 	a[2].wait_ms++;
-	a[3].call.call++;
-	a[4].client.len--;
+	a[3].client.len--;
+	a[4].call.call++; /* from here on those that were taken over from are in it, too */
 	a[5].call.member++;
 	a[6].call.boot--;
 	for (size_t i = 0; i < 7; i++) {
+		if (i == 4) { /* what was said before comes again, so far */
+			ck_assert_int_eq(fixture_lock(&f, str("a"), 7, &a[0]), ERR_OK);
+			ck_assert_uint_eq(f.state.contenders.hash, hashes[0]);
+		}
 		ck_assert_int_eq(fixture_lock(&f, str("a"), 7, &a[i]), ERR_OK);
 		hashes[i] = f.state.contenders.hash;
 		for (size_t k = 0; k < i; k++)
 			ck_assert_uint_ne(hashes[k], hashes[i]);
 	}
-	ck_assert_int_eq(fixture_lock(&f, str("a"), 7, &a[0]), ERR_OK);
-	ck_assert_uint_eq(f.state.contenders.hash, hashes[0]);
+	fixture_reload(&f);
+	ck_assert_uint_eq(f.state.contenders.hash, hashes[6]);
 }
 END_TEST
 
@@ -250,6 +254,70 @@ START_TEST(locks__who_asks_beside_whom)
 }
 END_TEST
 
+static void assert_before(const char *calls)
+{
+	struct call_id before[LOCK_BEFORE_MAX];
+	size_t n = contender_before(lock_next(f.locks, str("a"), NULL), before);
+	char text[64] = "";
+
+	for (size_t i = 0; i < n; i++) {
+		size_t len = strlen(text);
+
+		snprintf(text + len, sizeof text - len, "%s%u.%u", i ? " " : "", (unsigned)before[i].member, (unsigned)before[i].call);
+	}
+	ck_assert_str_eq(text, calls);
+}
+
+static void take_over(uint64_t member, uint64_t call)
+{
+	struct lock_attributes a = { .call = { member, 1, call }, .bounded = call % 2, .wait_ms = call % 2 ? (int64_t)call : 0 };
+
+	lock_ask_again(f.locks, lock_next(f.locks, str("a"), NULL), &a);
+	fixture_reload(&f);
+	locks_check(f.locks);
+}
+
+/* Whoever was taken over from keeps a hold until he has given up, too, and keeps no place of one that waits. */
+START_TEST(locks__who_was_taken_over_from)
+{
+	struct lock_attributes first = { .call = { 1, 1, 3 }, .bounded = true, .wait_ms = 3 };
+	uint64_t hash;
+
+	fixture_lock(&f, str("a"), 7, &first);
+	take_over(2, 4);
+	assert_askers("2.4");
+	assert_before("1.3");
+	ck_assert(!lock_next(f.locks, str("a"), NULL)->unlisted);
+	hash = f.state.contenders.hash;
+	ck_assert_ptr_nonnull(ask_no_more(2, 4)); /* held */
+	assert_askers("");
+	assert_before("1.3");
+	ck_assert_uint_ne(f.state.contenders.hash, hash);
+	ck_assert_ptr_null(ask_no_more(1, 3)); /* nobody is left */
+
+	take_over(3, 5);
+	take_over(2, 8);
+	take_over(2, 8); /* that call itself */
+	assert_askers("2.8");
+	assert_before("3.5 1.3");
+	ck_assert_ptr_nonnull(ask_no_more(3, 5));
+	assert_before("1.3");
+	ck_assert_ptr_nonnull(ask_beside(4, 9));
+	take_over(1, 11);
+	assert_before("4.9 2.8 1.3");
+	take_over(1, 13);
+	assert_before("1.11 4.9 2.8 1.3");
+	ck_assert(!lock_next(f.locks, str("a"), NULL)->unlisted);
+	take_over(1, 15);
+	assert_before("1.13 1.11 4.9 2.8");
+	ck_assert(lock_next(f.locks, str("a"), NULL)->unlisted);
+
+	fixture_lock(&f, str("a"), 8, &first);
+	lock_ask_again(f.locks, lock_next(f.locks, str("a"), lock_next(f.locks, str("a"), NULL)), &(struct lock_attributes){ .call = { 2, 1, 4 } });
+	ck_assert_ptr_null(lock_ask_no_more(f.locks, lock_next(f.locks, str("a"), lock_next(f.locks, str("a"), NULL)), (struct call_id){ 2, 1, 4 })); /* it waits */
+}
+END_TEST
+
 /* Cut anywhere, or with any byte changed, a record is refused or means something that is encoded just so. */
 START_TEST(locks__damaged_records_are_refused_or_canonical)
 {
@@ -257,6 +325,7 @@ START_TEST(locks__damaged_records_are_refused_or_canonical)
 	struct tree_record *r;
 
 	fixture_lock(&f, str("a"), 7, &everything);
+	lock_ask_again(f.locks, lock_next(f.locks, str("a"), NULL), &(struct lock_attributes){ .bounded = true, .wait_ms = 8, .call = { 9, 9, 9 } });
 	lock_ask_beside(f.locks, lock_next(f.locks, str("a"), NULL), &(struct lock_attributes){ .bounded = true, .wait_ms = 7, .call = { 4, 5, 6 } });
 	lock_ask_beside(f.locks, lock_next(f.locks, str("a"), NULL), &(struct lock_attributes){ .own_lease = true, .call = { 5, 6, 7 } });
 	contender_type.encode(&lock_next(f.locks, str("a"), NULL)->base, &bytes);
@@ -409,6 +478,7 @@ int main(void)
 	tcase_add_test(t, locks__attributes_survive_a_snapshot);
 	tcase_add_test(t, locks__every_attribute_counts_in_the_hash);
 	tcase_add_test(t, locks__who_asks_beside_whom);
+	tcase_add_test(t, locks__who_was_taken_over_from);
 	tcase_add_test(t, locks__damaged_records_are_refused_or_canonical);
 	tcase_add_test(t, locks__a_long_client_address_is_cut);
 	tcase_add_test(t, locks__attributes_are_for_the_next_contender_alone);
