@@ -2,7 +2,8 @@
  *
  *   (T1) of one snapshot, chunks go one after the other: read from disk, sent, and the follower says which one it wants next. So it can go
  *        on where it stopped, under this leader or another, since equal states have equal chunks.
- *   (T2) the chunks of one transfer are of one snapshot. When a newer one has taken its place meanwhile, it starts anew.
+ *   (T2) the chunks of one transfer are of one snapshot. When a newer one has taken its place meanwhile, it starts anew; a chunk that is being read
+ *        when it does so is of no use any more.
  *   (T3) a transfer that hears nothing for a minute is given up; raft then probes the follower, and asks again if need be.
  * A cell that has no snapshot yet saves one first. */
 #include "internal.h"
@@ -13,6 +14,7 @@ static void start_over(struct snapshot_sender *s)
 {
 	s->id = (struct entry_id){ 0 };
 	s->chunk = s->chunks = 0;
+	s->job = 0;
 	s->in_flight = false;
 }
 

@@ -23,13 +23,35 @@ struct story {
 	const struct core_event *instead; /* of what `behind` reads back, the first time; NULL: that */
 	bool stop;                       /* at the next chunk that was written `behind` is cut off */
 	struct buf first;                /* the first message that brought a chunk 0 */
+	struct buf asks;                 /* the last message that asked for a chunk */
+	bool refuse;                     /* the transfer, while its third chunk is being read */
 };
+
+static void refuse(struct story *s)
+{
+	Holdfast__Internal__PeerMessage *pm = holdfast__internal__peer_message__unpack(NULL, s->asks.len, s->asks.ptr);
+	struct core_event e = { .kind = EVENT_MESSAGE, .now = mini_now(s->m) };
+	struct buf bytes = { 0 };
+
+	pm->raft->reject = true;
+	pm->raft->chunk = 0;
+	buf_reserve(&bytes, holdfast__internal__peer_message__get_packed_size(pm));
+	bytes.len = holdfast__internal__peer_message__pack(pm, bytes.ptr);
+	holdfast__internal__peer_message__free_unpacked(pm, NULL);
+	e.message = buf_view(&bytes);
+	core_step(mini_core(s->m, s->leader), &e);
+	buf_free(&bytes);
+}
 
 static bool on_job(void *ctx, size_t i, const struct snapshot_job *job, bool done)
 {
 	struct story *s = ctx;
 
 	s->read += done && job->kind == SNAPSHOT_READ;
+	if (!done && job->kind == SNAPSHOT_READ && job->chunk == 2 && s->refuse) {
+		s->refuse = false;
+		refuse(s);
+	}
 	if (i != s->behind || job->kind == SNAPSHOT_SAVE || job->kind == SNAPSHOT_READ || job->kind == SNAPSHOT_ABORT)
 		return false;
 	if (!done && job->kind == SNAPSHOT_LOAD && s->instead) {
@@ -52,17 +74,37 @@ static bool on_job(void *ctx, size_t i, const struct snapshot_job *job, bool don
 	return s->steps++ == s->die_at;
 }
 
+/* Whoever sends it, and when: the chunk 0 of one snapshot is always the same. */
+static void note_first(struct story *s, struct slice message, const Holdfast__Internal__RaftMessage *chunk)
+{
+	Holdfast__Internal__PeerMessage *pm;
+
+	if (!s->first.len) {
+		s->first = buf_copy_of(message);
+		return;
+	}
+	pm = holdfast__internal__peer_message__unpack(NULL, s->first.len, s->first.ptr);
+	if (pm->raft->log_index == chunk->log_index)
+		ck_assert(pm->raft->data.len == chunk->data.len && memcmp(pm->raft->data.data, chunk->data.data, chunk->data.len) == 0);
+	holdfast__internal__peer_message__free_unpacked(pm, NULL);
+}
+
 static void on_event(void *ctx, size_t i, const struct core_event *e)
 {
 	struct story *s = ctx;
 	Holdfast__Internal__PeerMessage *pm;
 
-	if (i != s->behind || e->kind != EVENT_MESSAGE || s->first.len)
+	if (e->kind != EVENT_MESSAGE || (i != s->behind && i != s->leader))
 		return;
 	pm = holdfast__internal__peer_message__unpack(NULL, e->message.len, e->message.ptr);
-	if (pm && pm->body_case == HOLDFAST__INTERNAL__PEER_MESSAGE__BODY_RAFT && pm->raft->kind == HOLDFAST__INTERNAL__RAFT_MESSAGE_KIND__RAFT_SNAPSHOT &&
-	    pm->raft->chunk == 0)
-		s->first = buf_copy_of(e->message);
+	if (pm && pm->body_case == HOLDFAST__INTERNAL__PEER_MESSAGE__BODY_RAFT) {
+		if (i == s->behind && pm->raft->kind == HOLDFAST__INTERNAL__RAFT_MESSAGE_KIND__RAFT_SNAPSHOT && pm->raft->chunk == 0)
+			note_first(s, e->message, pm->raft);
+		if (i == s->leader && pm->raft->kind == HOLDFAST__INTERNAL__RAFT_MESSAGE_KIND__RAFT_SNAPSHOT_REPLY) {
+			buf_clear(&s->asks);
+			buf_append_slice(&s->asks, e->message);
+		}
+	}
 	if (pm)
 		holdfast__internal__peer_message__free_unpacked(pm, NULL);
 }
@@ -120,6 +162,7 @@ static void end(struct story *s, const char *key)
 	put(s, mini_elect(s->m, 10000), "after", 1);
 	mini_free(s->m);
 	buf_free(&s->first);
+	buf_free(&s->asks);
 }
 
 /* It was begun so many times, and put in force once. */
@@ -323,6 +366,21 @@ START_TEST(install__that_is_not_what_was_announced_is_refused)
 }
 END_TEST
 
+/* T2: what is read for a transfer that starts over is no part of it. (The one that sent the refusal had the first chunks all the same.) */
+START_TEST(install__that_is_refused_while_a_chunk_is_read_starts_over)
+{
+	struct story s = begin(3, 0);
+	uint64_t chunks, steps;
+
+	measure(&chunks, &steps);
+	s.refuse = true;
+	watch(&s);
+	end_installed(&s, LAST_KEY, /*begun=*/1);
+	ck_assert(!s.refuse);
+	ck_assert_uint_eq(s.written, chunks);
+}
+END_TEST
+
 /* X6: the newer one throws away what there is of the older one, whose last messages do not bring it back. */
 START_TEST(install__gives_way_to_a_newer_one)
 {
@@ -474,6 +532,7 @@ int main(void)
 	tcase_add_test(tc, install__is_offered_by_two_leaders);
 	tcase_add_test(tc, install__keeps_entries_away_while_it_is_put_in_force);
 	tcase_add_test(tc, install__that_is_not_what_was_announced_is_refused);
+	tcase_add_test(tc, install__that_is_refused_while_a_chunk_is_read_starts_over);
 	tcase_add_test(tc, install__gives_way_to_a_newer_one);
 	tcase_add_test(tc, install__that_was_interrupted_gives_way_to_a_newer_one);
 	tcase_add_test(tc, install__is_finished_without_a_leader);
