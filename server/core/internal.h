@@ -302,12 +302,17 @@ struct intake { /* leader: what it took of a follower's channel */
 	VEC(struct buf) details; /* one each */
 };
 
+#define TOLD_MAX 32
+struct told { /* a refusal */
+	member_id to; /* 0: nobody yet */
+	time_ms at;   /* by core_clock */
+};
+
 struct peer {
 	member_id id;
 	uint64_t boot;
 	uint64_t data_dir;            /* what it named while it was bound to none; 0: nothing yet */
 	time_ms boot_since, heard_at; /* by core_clock */
-	time_ms told_at;              /* when a refusal was last sent to it; 0: never */
 	uint32_t refusal;             /* what it told us last, and when */
 	time_ms refusal_at;
 	struct intake intake;
@@ -468,7 +473,7 @@ struct core {
 	struct raft_entry **backlog; /* committed, not applied: a ring of backlog_cap, a power of two */
 	size_t backlog_first, backlog_len, backlog_cap;
 
-	time_ms strangers_told_at;
+	struct told told[TOLD_MAX]; /* M2 in peer_message.c */
 	uint64_t publish_call; /* the number of our MEMBER_PUBLISH under way; 0: none */
 	bool publish_due;
 	time_ms publish_at;

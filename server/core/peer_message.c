@@ -2,9 +2,12 @@
  *
  *   (M1) a message counts only if it is for this member, of this cell, of a version we read, from a member's bound data directory, and not
  *        from a past incarnation of it. Everything else is dropped: to drop a message is always safe.
- *   (M2) who is refused is told why, once a second at most. A refusal is never answered with one.
- *   (M3) one word is not enough to stop a replica: it takes the leader's, or those of a quorum of voters. Of those that it knows many may be
- *        gone by now: that it was removed it believes a single voter when it has no vote, or has had no leader for long. No quorum needs it then.
+ *   (M2) who is refused is told why, once a second at most, however many others are; no more than TOLD_MAX are told in one second. A refusal is never
+ *        answered with one.
+ *   (M3) one word is not enough to stop a replica: it takes the leader's, or those of a quorum of voters. Of those that it knows all may be
+ *        gone by now: that it was removed it believes anybody of its cell when it has no vote, or has had no leader for long. No quorum needs it then.
+ *   (M4) who was removed is told so by whoever it reaches. It knows its peers of before, and at their addresses may be members that it never heard of: they
+ *        get what was meant for those who lived there, and nobody else could tell it.
  * A replica that lags may not know its own leader as a member yet, so what only leaders send is taken from anybody of the cell.
  * The envelope is read by hand, the body by whoever it is for; nothing here trusts a byte. */
 #include "internal.h"
@@ -59,13 +62,27 @@ void peer_send_raft(struct core *c, const struct raft_message *rm)
 	raft_message_encode(rm, &m->bytes);
 }
 
-static void send_refusal(struct core *c, member_id to, uint32_t reason, time_ms *told_at)
+/* M2: whether it may be told now. Who was told longest ago is forgotten for it, and nobody that was told within the last second. */
+static bool may_tell(struct core *c, member_id to)
+{
+	struct told *oldest = &c->told[0], *t;
+
+	for (t = c->told; t < c->told + TOLD_MAX && t->to != to; t++)
+		if (t->at < oldest->at)
+			oldest = t;
+	t = t < c->told + TOLD_MAX ? t : oldest;
+	if (t->to != 0 && core_clock(c) - t->at < REFUSAL_INTERVAL_MS)
+		return false;
+	*t = (struct told){ to, core_clock(c) };
+	return true;
+}
+
+static void send_refusal(struct core *c, member_id to, uint32_t reason)
 {
 	struct buf body = { 0 };
 
-	if (*told_at != 0 && core_clock(c) - *told_at < REFUSAL_INTERVAL_MS)
+	if (!may_tell(c, to))
 		return;
-	*told_at = core_clock(c);
 	pbw_u64(&body, 1, reason);
 	peer_send(c, to, BODY_REFUSED, buf_view(&body));
 	buf_free(&body);
@@ -164,23 +181,25 @@ bool peer_is_needed_by_nobody(const struct core *c)
 	return !is_voter(c, c->config.member) || core_clock(c) - c->led_at > LEADERLESS_LONG * (time_ms)c->config.election_timeout_ms;
 }
 
+/* M3 */
+static bool is_believed(const struct core *c, const struct envelope *env, uint32_t reason)
+{
+	if (fatal_of(reason) == CORE_FATAL_REMOVED && env->cell == c->config.cell_id && peer_is_needed_by_nobody(c))
+		return true;
+	return env->from == raft_leader(c->raft) || refusing(c, reason) > voters(c) / 2;
+}
+
 static void receive_refused(struct core *c, const struct envelope *env)
 {
 	uint32_t reason = (uint32_t)wire_find_u64(env->body, 1, 0);
-	enum core_fatal fatal = fatal_of(reason);
-	/* Who is a learner as far as we know may have a vote by now. */
-	bool counts = fatal == CORE_FATAL_REMOVED ? member_find(&c->state, env->from) != NULL : is_voter(c, env->from);
-	struct peer *p = counts ? peer_get(c, env->from) : NULL;
+	struct peer *p = is_voter(c, env->from) ? peer_get(c, env->from) : NULL;
 
-	if (!p)
-		return;
-	p->refusal = reason;
-	p->refusal_at = core_clock(c);
-	if (fatal == CORE_OK || c->fatal != CORE_OK)
-		return;
-	if (env->from == raft_leader(c->raft) || refusing(c, reason) > voters(c) / 2 ||
-	    (fatal == CORE_FATAL_REMOVED && peer_is_needed_by_nobody(c))) /* M3 */
-		c->fatal = fatal;
+	if (p) {
+		p->refusal = reason;
+		p->refusal_at = core_clock(c);
+	}
+	if (fatal_of(reason) != CORE_OK && c->fatal == CORE_OK && is_believed(c, env, reason))
+		c->fatal = fatal_of(reason);
 }
 
 /* ---- in ---- */
@@ -234,7 +253,7 @@ static struct peer *admit(struct core *c, const struct envelope *env)
 
 	/* Who was removed is told so. Who is just not known here may have been added a moment ago. */
 	if (!r && member_was_removed(&c->state, env->from)) {
-		send_refusal(c, env->from, REFUSED(MEMBER), &c->strangers_told_at);
+		send_refusal(c, env->from, REFUSED(MEMBER));
 		return NULL;
 	}
 	if (!r && !only_leaders_send(env))
@@ -243,7 +262,7 @@ static struct peer *admit(struct core *c, const struct envelope *env)
 	if (!p)
 		return NULL;
 	if (r && !is_its_directory(p, r, env->data_dir)) {
-		send_refusal(c, env->from, REFUSED(DATA_DIR), &p->told_at);
+		send_refusal(c, env->from, REFUSED(DATA_DIR));
 		return NULL;
 	}
 	if (env->boot < p->boot)
@@ -314,23 +333,34 @@ static void dispatch(struct core *c, struct peer *p, const struct envelope *env)
 	}
 }
 
+/* M4 */
+static void receive_for_another(struct core *c, const struct envelope *env)
+{
+	if (env->body_field != BODY_REFUSED && env->version <= PEER_VERSION && env->cell == c->config.cell_id && member_was_removed(&c->state, env->from))
+		send_refusal(c, env->from, REFUSED(MEMBER));
+}
+
 void peer_receive(struct core *c, struct slice bytes)
 {
 	struct envelope env;
 	struct peer *p;
 
-	if (!parse_envelope(bytes, &env) || env.to != c->config.member || env.from == c->config.member)
+	if (!parse_envelope(bytes, &env) || env.from == c->config.member)
 		return;
+	if (env.to != c->config.member) {
+		receive_for_another(c, &env);
+		return;
+	}
 	if (env.body_field == BODY_REFUSED) {
 		receive_refused(c, &env); /* M2 */
 		return;
 	}
 	if (env.version > PEER_VERSION) {
-		send_refusal(c, env.from, REFUSED(VERSION), &c->strangers_told_at);
+		send_refusal(c, env.from, REFUSED(VERSION));
 		return;
 	}
 	if (env.cell != c->config.cell_id) {
-		send_refusal(c, env.from, REFUSED(CELL), &c->strangers_told_at);
+		send_refusal(c, env.from, REFUSED(CELL));
 		return;
 	}
 	p = admit(c, &env);

@@ -73,7 +73,7 @@ void check_taken(struct replica *r, const struct core_write *wr);   /* check_raf
 void check_step(struct replica *r);                                 /* roles, commit, applied; feeds the referee */
 void check_goes_on(struct replica *r, bool stops);
 void check_started(struct replica *r);
-void check_promise(struct replica *r, uint32_t to, struct slice bytes); /* what leaves, as it leaves */
+void check_promise(struct replica *r, member_id to, struct slice bytes); /* what leaves, as it leaves */
 void check_installed(struct replica *r, struct entry_id id);
 void check_raft_end(struct world *w);
 
@@ -109,6 +109,7 @@ void check_watch_note(struct world *w, const struct kv *kv); /* check_watch.c */
 void check_watch_response(struct watcher *x, struct slice bytes);
 void check_observed(struct watcher *x, struct slice bytes);
 void check_watch_end(struct world *w);
+bool check_reaches_a_member(struct world *w, const struct replica *r); /* up */
 
 void check_phase(struct world *w, uint64_t phase); /* check_end.c */
 bool check_settled(const struct world *w); /* all replicas have applied all */

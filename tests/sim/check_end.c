@@ -8,13 +8,17 @@
 #include "core/lease/lease.h"
 #include "core/member/member.h"
 
-/* Whether anybody that r knows of is a member still: one that slept until all others had been replaced has nobody to hear it from. */
-static bool knows_a_member(struct world *w, const struct replica *r)
+/* Whether a member lives at an address that r knows. One that slept until all others had been replaced, by members at other addresses, has nobody to
+ * hear it from; who is new at an old address tells it (M4 in peer_message.c). */
+bool check_reaches_a_member(struct world *w, const struct replica *r)
 {
-	for (uint32_t i = 0; i < w->config.replicas; i++) {
-		struct replica *o = &w->replicas[i];
+	struct tree_cursor cursor;
 
-		if (o != r && o->up && !o->absent && !operator_removed(w, o) && member_find(core_state(r->core), o->member))
+	for (struct tree_record *t = tree_first(&cursor, &core_state(r->core)->members); t; t = tree_next(&cursor)) {
+		uint32_t slot = world_slot_of(w, CONTAINER_OF(t, struct member_record, base)->id);
+		const struct replica *o = &w->replicas[slot];
+
+		if (slot != UINT32_MAX && o != r && o->up && !operator_removed(w, o))
 			return true;
 	}
 	return false;
@@ -34,7 +38,7 @@ static void check_leader(struct world *w, bool patient)
 			continue;
 		}
 		if (r->absent || operator_removed(w, r)) {
-			CHECK(w, "liveness", !r->up || !knows_a_member(w, r), "%s was removed and goes on", r->name);
+			CHECK(w, "liveness", !r->up || !check_reaches_a_member(w, r), "%s was removed and goes on", r->name);
 			continue;
 		}
 		CHECK(w, "liveness", r->up, "%s is down", r->name);

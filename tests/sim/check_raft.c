@@ -349,7 +349,7 @@ static struct sent parse_sent(struct slice body)
 	return s;
 }
 
-void check_promise(struct replica *r, uint32_t to, struct slice bytes)
+void check_promise(struct replica *r, member_id to, struct slice bytes)
 {
 	struct world *w = r->w;
 	const struct disk *d = &r->disk;
@@ -366,8 +366,8 @@ void check_promise(struct replica *r, uint32_t to, struct slice bytes)
 	if (s.kind == KIND(VOTE))
 		CHECK(w, "P8", d->hard.term > s.term || d->hard.voted_for == r->member, "%s asks for votes before its own is on disk", r->name);
 	if (s.kind == KIND(VOTE_REPLY) && !s.reject)
-		CHECK(w, "P8", d->hard.term > s.term || d->hard.voted_for == w->replicas[to].member, "%s votes for r%u, but not on its disk", r->name,
-		      to + 1);
+		CHECK(w, "P8", d->hard.term > s.term || d->hard.voted_for == to, "%s votes for %llx, but not on its disk", r->name,
+		      (unsigned long long)to);
 	/* Of an older term: a later leader may have had it cut in the same commit. Who voted for that one judged by what was acknowledged here, so
 	 * the older leader cannot reach a quorum with it. */
 	if (s.kind == KIND(APPEND_REPLY) && !s.reject && s.term == d->hard.term)

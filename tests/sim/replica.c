@@ -86,24 +86,17 @@ static void queue_write(struct replica *r, struct core_write *wr)
 	disk_queue(r, item);
 }
 
-static uint32_t replica_of(const struct world *w, member_id id)
-{
-	for (uint32_t i = 0; i < w->config.replicas; i++)
-		if (w->replicas[i].member == id && !w->replicas[i].absent)
-			return i;
-	return UINT32_MAX;
-}
-
+/* It goes to an address, and to whoever lives there by now. */
 static void send_message(struct replica *r, struct core_message *m)
 {
-	uint32_t to = replica_of(r->w, m->to);
+	uint32_t to = world_slot_of(r->w, m->to);
 
-	CHECK(r->w, "core", (to != UINT32_MAX || r->w->config.members) && to != r->id, "%s: a message to nobody", r->name);
-	if (to == UINT32_MAX) { /* a member that is gone, or has yet to be started */
+	CHECK(r->w, "core", (to != UINT32_MAX && to != r->id) || r->w->config.members, "%s: a message to nobody", r->name);
+	if (to == UINT32_MAX || to == r->id || r->w->replicas[to].absent) { /* a member that is gone, or has yet to be started */
 		buf_free(&m->bytes);
 		return;
 	}
-	check_promise(r, to, buf_view(&m->bytes));
+	check_promise(r, m->to, buf_view(&m->bytes));
 	net_send(r->w, r->id, to, &m->bytes, m->bulk);
 }
 

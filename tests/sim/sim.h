@@ -94,6 +94,7 @@ struct world {
 	struct map64 committed_once;   /* hash of each committed command of a client */
 	struct map64 chunks;           /* (index, term, number) of every chunk saved -> hash of its bytes */
 	struct map64 leaders;          /* term -> replica + 1 */
+	struct map64 slots;            /* every member there ever was -> replica + 1, whose address it has or had */
 	uint32_t last_leader;          /* replica + 1 */
 	struct referee *referee;
 	const struct command *applying; /* by the referee */
@@ -112,5 +113,6 @@ struct world {
 void world_run(struct world *w); /* the whole run, opts set; ends the process when a check fails */
 struct state world_initial_state(const struct world *w);
 struct core_config world_core_config(struct replica *r);
+uint32_t world_slot_of(const struct world *w, member_id id); /* whose address is, or was, that of the member; UINT32_MAX: there never was one */
 
 #endif

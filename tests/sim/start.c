@@ -4,6 +4,17 @@
 #include "core/member/member.h"
 #include "core/snapshot/snapshot.h"
 
+static void has_member(struct replica *r, member_id id)
+{
+	r->member = id;
+	map64_put(&r->w->slots, id, (void *)(uintptr_t)(r->id + 1));
+}
+
+uint32_t world_slot_of(const struct world *w, member_id id)
+{
+	return (uint32_t)(uintptr_t)map64_get(&w->slots, id) - 1;
+}
+
 void replica_init(struct world *w, uint32_t id)
 {
 	struct replica *r = &w->replicas[id];
@@ -14,7 +25,7 @@ void replica_init(struct world *w, uint32_t id)
 	r->w = w;
 	r->id = id;
 	snprintf(r->name, sizeof r->name, "r%u", id + 1);
-	r->member = member_derive_id(&url, 1, "sim");
+	has_member(r, member_derive_id(&url, 1, "sim"));
 	r->data_dir_id = rng_next(&w->rng) | 1;
 	r->disk.log.first = 1;
 	r->log.first = 1;
@@ -204,7 +215,7 @@ void replica_renew(struct replica *r, member_id member)
 	struct disk *d = &r->disk;
 
 	ASSERT(r->absent && !r->up);
-	r->member = member;
+	has_member(r, member);
 	r->absent = r->out = false;
 	r->data_dir_id = rng_next(&r->w->rng) | 1;
 	r->boot = 0;

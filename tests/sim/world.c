@@ -174,6 +174,7 @@ static void end(struct world *w)
 	map64_deinit(&w->chunks);
 	map64_deinit(&w->committed_once);
 	map64_deinit(&w->leaders);
+	map64_deinit(&w->slots);
 	map64_deinit(&w->lease_by_id);
 }
 

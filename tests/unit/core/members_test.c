@@ -1,0 +1,162 @@
+/* members_test.c: who was removed while it was away, and how it comes to know.
+ *
+ * Member `away` is cut off and removed meanwhile. What it says is put before a replica as the network would bring it, and what reaches it is looked at. */
+#include <check.h>
+
+#include "base/pbw.h"
+#include "core/wire.h"
+#include "etcd/rpc.pb-c.h"
+#include "holdfast/internal.pb-c.h"
+#include "support/mini_answer.h"
+
+enum { REPLICAS = 5, ELECTION_MS = 1000, BODY_READ = 13, BODY_REFUSED = 17, REFUSED_MEMBER = HOLDFAST__INTERNAL__REFUSED_REASON__REFUSED_MEMBER };
+
+struct story {
+	struct mini_cell *m;
+	uint64_t cell;              /* its ID */
+	uint64_t told[REPLICAS];    /* refusals that said that it was removed, by who got them */
+};
+
+static void on_event(void *ctx, size_t i, const struct core_event *e)
+{
+	struct story *s = ctx;
+
+	if (e->kind != EVENT_MESSAGE)
+		return;
+	s->cell = wire_find_u64(e->message, 2, 0);
+	s->told[i] += wire_find_u64(wire_find_bytes(e->message, BODY_REFUSED), 1, 0) == REFUSED_MEMBER;
+}
+
+static struct story *begin(void)
+{
+	static struct story s;
+
+	s = (struct story){ .m = mini_new(&(struct mini_options){ .replicas = REPLICAS, .seed = 7, .disk_ms = 1, .net_ms = 1 }) };
+	mini_on_event(s.m, on_event, &s);
+	mini_elect(s.m, 10000);
+	mini_run(s.m, 500);
+	return &s;
+}
+
+static size_t follower(const struct story *s, size_t n)
+{
+	for (size_t i = 0; i < REPLICAS; i++)
+		if (i != mini_leader(s->m) && n-- == 0)
+			return i;
+	return REPLICAS;
+}
+
+static void remove_member(struct story *s, size_t i)
+{
+	Etcdserverpb__MemberRemoveRequest r = ETCDSERVERPB__MEMBER_REMOVE_REQUEST__INIT;
+
+	r.id = mini_member(s->m, i);
+	mini_isolate(s->m, i, true);
+	OK(s->m, mini_request(s->m, mini_leader(s->m), METHOD_CLUSTER_MEMBER_REMOVE, &r.base));
+	mini_run(s->m, 500);
+}
+
+/* It is reached, and its own messages get nowhere. */
+static void let_hear(struct story *s, size_t i)
+{
+	for (size_t k = 0; k < REPLICAS; k++)
+		mini_cut(s->m, i, k, true);
+	mini_isolate(s->m, i, false);
+}
+
+/* Comes to replica i: from a member, meant for another, with nothing in it, or that the receiver was removed. */
+static void arrives(struct story *s, size_t i, uint64_t cell, member_id from, member_id to, uint32_t body)
+{
+	struct buf b = { 0 };
+	struct core_event e = { .kind = EVENT_MESSAGE, .now = mini_now(s->m) };
+	size_t mark;
+
+	pbw_u64(&b, 1, 1);
+	pbw_fixed64(&b, 2, cell);
+	pbw_fixed64(&b, 3, from);
+	pbw_fixed64(&b, 4, to);
+	mark = pbw_open(&b, body);
+	pbw_u64(&b, 1, body == BODY_REFUSED ? REFUSED_MEMBER : 0);
+	pbw_close(&b, mark);
+	e.message = buf_view(&b);
+	core_step(mini_core(s->m, i), &e);
+	mini_run(s->m, 100);
+	buf_free(&b);
+}
+
+START_TEST(members__who_lives_at_an_old_address_tells_who_was_removed)
+{
+	struct story *s = begin();
+	size_t away = follower(s, 0), there = follower(s, 1);
+	member_id lived_there = mini_member(s->m, there) + 1;
+
+	arrives(s, there, s->cell, mini_member(s->m, away), lived_there, BODY_READ);
+	ck_assert_uint_eq(s->told[away], 0); /* a member is told nothing, whomever it takes this one for */
+	remove_member(s, away);
+	let_hear(s, away);
+	arrives(s, there, s->cell + 1, mini_member(s->m, away), lived_there, BODY_READ);
+	arrives(s, there, s->cell, mini_member(s->m, away), lived_there, BODY_REFUSED);
+	ck_assert_uint_eq(s->told[away], 0);
+	arrives(s, there, s->cell, mini_member(s->m, away), lived_there, BODY_READ);
+	ck_assert_uint_eq(s->told[away], 1);
+	mini_free(s->m);
+}
+END_TEST
+
+START_TEST(members__one_is_told_however_often_another_asks)
+{
+	struct story *s = begin();
+	size_t away = follower(s, 0), another = follower(s, 1), there = mini_leader(s->m);
+
+	remove_member(s, away);
+	remove_member(s, another);
+	let_hear(s, away);
+	let_hear(s, another);
+	for (int i = 0; i < 5; i++)
+		arrives(s, there, s->cell, mini_member(s->m, another), mini_member(s->m, there), BODY_READ);
+	arrives(s, there, s->cell, mini_member(s->m, away), mini_member(s->m, there), BODY_READ);
+	ck_assert_uint_eq(s->told[another], 1); /* once a second */
+	ck_assert_uint_eq(s->told[away], 1);
+	mini_free(s->m);
+}
+END_TEST
+
+START_TEST(members__without_a_leader_it_believes_a_stranger_of_its_cell)
+{
+	struct story *s = begin();
+	size_t away = follower(s, 0);
+	member_id id = mini_member(s->m, away), stranger = id + 1;
+
+	arrives(s, away, s->cell, stranger, id, BODY_REFUSED);
+	ck_assert_int_eq(mini_fatal(s->m, away), CORE_OK);
+	mini_isolate(s->m, away, true);
+	mini_run(s->m, 3 * ELECTION_MS / 2);
+	arrives(s, away, s->cell, stranger, id, BODY_REFUSED);
+	ck_assert_int_eq(mini_fatal(s->m, away), CORE_OK); /* others may still have a leader, and need it */
+	mini_run(s->m, 3 * ELECTION_MS);
+	arrives(s, away, s->cell + 1, stranger, id, BODY_REFUSED);
+	ck_assert_int_eq(mini_fatal(s->m, away), CORE_OK);
+	arrives(s, away, s->cell, stranger, id, BODY_REFUSED);
+	ck_assert_int_eq(mini_fatal(s->m, away), CORE_FATAL_REMOVED);
+	mini_free(s->m);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("members");
+	TCase *t = tcase_create("members");
+	SRunner *r;
+	int failed;
+
+	tcase_set_timeout(t, 60);
+	tcase_add_test(t, members__who_lives_at_an_old_address_tells_who_was_removed);
+	tcase_add_test(t, members__one_is_told_however_often_another_asks);
+	tcase_add_test(t, members__without_a_leader_it_believes_a_stranger_of_its_cell);
+	suite_add_tcase(s, t);
+	r = srunner_create(s);
+	srunner_run_all(r, CK_ENV);
+	failed = srunner_ntests_failed(r);
+	srunner_free(r);
+	return failed != 0;
+}
