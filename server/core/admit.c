@@ -15,8 +15,6 @@
  *        that is at the most, any other how much it is at least. So a cell whose ways are long, not narrow, comes to a larger window.
  *   (T5) what passes the line by and is a write to the gate all the same, a change of users or roles, waits where it came from until this replica serves
  *        as leader: for the gate as T1 has it.
- *   (T6) an Unlock does not pass by a Lock of the same place: the Lock enters before it, out of its turn. Who gives up a call that he knows no end of sends an
- *        Unlock behind it; carried out before, it would free nothing, and the Lock's hold would be known to nobody if the call's cancel were lost.
  *
  * What overtakes is harmless to whoever waits for answers: only what is not answered yet is overtaken, and of such calls none may be relied upon to be
  * carried out before another (docs/decisions/0008-user-load-waits-in-front.md). */
@@ -30,7 +28,6 @@ enum {
 
 struct admitted {
 	struct list link;
-	uint64_t place; /* of a Lock: a hash of its key; else 0 */
 	struct buf bytes;
 };
 
@@ -48,35 +45,9 @@ static size_t cost_of(size_t len)
 	return len + ENTRY_COST;
 }
 
-/* Never 0. */
-static uint64_t place_of(struct slice key)
-{
-	return hash64(0, key.ptr, key.len) | 1;
-}
-
-static uint64_t asked_place(const struct command *cmd)
-{
-	struct buf key = { 0 };
-	uint64_t place;
-
-	if (cmd->kind != CMD(LOCK))
-		return 0;
-	lock_key(wire_find_bytes(cmd->payload, 1), (lease_id)wire_find_u64(cmd->payload, 2, 0), &key);
-	place = place_of(buf_view(&key));
-	buf_free(&key);
-	return place;
-}
-
-static size_t bucket_of(uint64_t place)
-{
-	return place / 2 % ADMIT_BUCKETS;
-}
-
 static void admitted_free(struct core *c, struct admitted *w)
 {
 	list_remove(&w->link);
-	if (w->place)
-		c->admission.places[bucket_of(w->place)]--;
 	c->admission.len--;
 	c->admission.cost -= cost_of(w->bytes.len);
 	buf_free(&w->bytes);
@@ -116,54 +87,21 @@ bool admit_refuses(const struct core *c, bool reserved, size_t len)
 	return core_leads(c) && a->len > 0 && (a->cost + a->flight) / a->rate > ADMIT_WAIT_MS * factor;
 }
 
-static void wait_in_line(struct core *c, const struct command *cmd, struct slice bytes)
+static void wait_in_line(struct core *c, struct slice bytes)
 {
 	struct admission *a = &c->admission;
 	struct admitted *w = mem_zalloc(sizeof(*w));
 
 	w->bytes = buf_copy_of(bytes);
-	w->place = asked_place(cmd);
-	if (w->place)
-		a->places[bucket_of(w->place)]++;
 	list_push_back(&a->queue, &w->link);
 	a->len++;
 	a->cost += cost_of(bytes.len);
-}
-
-/* T6. Two places of one hash do no harm: a Lock goes before its turn. */
-static enum err let_locks_pass(struct core *c, const struct command *unlock)
-{
-	struct admission *a = &c->admission;
-	uint64_t place = place_of(wire_find_bytes(unlock->payload, 1));
-
-	if (a->places[bucket_of(place)] == 0)
-		return ERR_OK;
-	LIST_FOR_EACH_SAFE(l, next, &a->queue) {
-		struct admitted *w = CONTAINER_OF(l, struct admitted, link);
-		struct command cmd;
-		enum err e;
-
-		if (w->place != place)
-			continue;
-		ASSERT(command_parse(buf_view(&w->bytes), &cmd));
-		e = gate_propose(c, &cmd, buf_view(&w->bytes));
-		if (e)
-			return e;
-		admitted_free(c, w);
-	}
-	return ERR_OK;
 }
 
 enum err admit_propose(struct core *c, const struct command *cmd, struct slice bytes)
 {
 	struct admission *a = &c->admission;
 
-	if (cmd->kind == CMD(UNLOCK) && core_leads(c)) {
-		enum err e = let_locks_pass(c, cmd);
-
-		if (e)
-			return e;
-	}
 	if (!command_waits_in_line(cmd->kind) && !kv_may_write_keys(cmd->kind))
 		return gate_propose(c, cmd, bytes);
 	if (raft_role(c->raft) != RAFT_LEADER || raft_transferee(c->raft))
@@ -178,7 +116,7 @@ enum err admit_propose(struct core *c, const struct command *cmd, struct slice b
 	}
 	if (admit_refuses(c, command_is_reserved(cmd->kind), bytes.len))
 		return ERR_TOO_MANY_REQUESTS;
-	wait_in_line(c, cmd, bytes);
+	wait_in_line(c, bytes);
 	return ERR_OK;
 }
 
@@ -262,16 +200,12 @@ void admit_measure(struct core *c)
 void admit_check(const struct core *c)
 {
 	const struct admission *a = &c->admission;
-	size_t len = 0, cost = 0, places = 0;
+	size_t len = 0, cost = 0;
 
 	LIST_FOR_EACH(l, &a->queue) {
 		len++;
 		cost += cost_of(CONTAINER_OF(l, struct admitted, link)->bytes.len);
-		places += CONTAINER_OF(l, struct admitted, link)->place != 0;
 	}
-	for (size_t i = 0; i < ADMIT_BUCKETS; i++)
-		places -= a->places[i];
-	ASSERT(places == 0);
 	ASSERT(len == a->len);
 	ASSERT(cost == a->cost);
 	ASSERT(a->rate > 0);

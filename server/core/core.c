@@ -153,10 +153,12 @@ static void free_all_calls(struct core *c)
 	renew_batches_dissolve(c);
 	while (!list_empty(&c->waiters.all))
 		call_free(c, CONTAINER_OF(c->waiters.all.next, struct lock_call, all)->call);
-	free_calls(c, &c->proposer.first);
-	free_calls(c, &c->proposer.queue);
-	free_calls(c, &c->proposer.sent);
-	free_calls(c, &c->proposer.taken);
+	do { /* the end of some hands on others */
+		free_calls(c, &c->proposer.queue);
+		free_calls(c, &c->proposer.sent);
+		free_calls(c, &c->proposer.taken);
+		free_calls(c, &c->proposer.first);
+	} while (c->waiters.busy.len > 0);
 	free_calls(c, &c->reads.fresh);
 	free_calls(c, &c->reads.waiting);
 	free_calls(c, &c->sessions.asks_fresh);
@@ -208,6 +210,7 @@ void core_free(struct core *c)
 	reads_deinit(c);
 	renews_deinit(c);
 	waiters_deinit(c);
+	unlocks_deinit(c);
 	snapshots_deinit(c);
 	peers_deinit(c);
 	apply_drop_backlog(c);
@@ -569,6 +572,7 @@ void core_check(const struct core *c)
 	calls_check(c);
 	propose_check(c);
 	waiters_check(c);
+	unlocks_check(c);
 	watches_check(c->watches);
 	admit_check(c);
 	gate_check(c);

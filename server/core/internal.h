@@ -41,7 +41,6 @@
 #define ADMIT_TARGET_MS 50u                      /* what users have in the log should be worth so much time */
 #define ADMIT_WAIT_MS 500u                       /* and what they have in front of it no more than that */
 #define ADMIT_LEN_MAX 65536u
-#define ADMIT_BUCKETS 256u
 #define ADMIT_COST_MAX (32u << 20)
 #define ROUNDS_MAX 16u                           /* quorum rounds not confirmed; who arrives meanwhile shares the next */
 #define BATCHES_MAX 4u                           /* questions of a follower to the leader that are not answered */
@@ -105,13 +104,15 @@ struct call_auth {
 struct renew_batch;
 struct stream_message;
 struct contender_row;
+struct busy_place;
 
 /* What a Lock or Campaign needs beside. */
 struct lock_call {
 	struct call *call;
-	struct list link;      /* in its row's waiters */
+	struct list link;      /* in its row's waiters; before, in its busy place */
 	struct list all;       /* in core.waiters: in the order they began to wait */
 	struct contender_row *row;
+	struct busy_place *busy; /* NULL: its command has its outcome, or nobody can name its key */
 	struct heap_node renew; /* when its own lease wants a keep-alive */
 	lease_id lease;
 	bool own_lease;        /* made for this call */
@@ -193,7 +194,6 @@ struct proposer {
 struct admission {      /* leader; costs are bytes, and a little for each command */
 	struct list queue;
 	size_t len, cost;    /* of the queue */
-	uint32_t places[ADMIT_BUCKETS]; /* Locks in it, by the hash of their keys */
 	size_t flight;       /* cost of the commands of this term that are in the log and not applied */
 	size_t window;
 	uint64_t rate;       /* cost a millisecond */
@@ -289,6 +289,7 @@ struct waiters {
 	size_t len;
 	struct heap bounds; /* leader: by core_clock */
 	struct heap renewals;
+	struct map64 busy;  /* unlock.c: by the hash of the key */
 	time_ms orphans_at; /* leader: when to look for waiting calls whose replica is gone */
 };
 
@@ -573,6 +574,8 @@ void propose_submit(struct core *c, struct call *call, uint32_t kind, struct sli
 void propose_submit_request(struct core *c, struct call *call, uint32_t kind, struct slice payload, const struct core_request *r, bool chosen);
 /* With another ID, for the same request. */
 void propose_submit_again(struct core *c, struct call *call, struct slice payload, const struct command *before);
+void propose_set_aside(struct core *c, struct call *call, struct list *in); /* it was just submitted, and is to go later */
+void propose_hand_on(struct core *c, struct call *call);
 void propose_flush(struct core *c);
 void propose_term(struct core *c);                     /* the term has changed: the channel ends */
 void propose_applied_term(struct core *c, raft_term term); /* before an entry of that term is applied */
@@ -667,13 +670,20 @@ struct contender_row *row_find(const struct core *c, revision token, struct slic
 struct contender_row *row_get(struct core *c, revision token, struct slice key);
 void row_release(struct core *c, struct contender_row *row); /* frees it when nobody uses it */
 
-/* bound.c: the leader ends waits */
+/* unlock.c: Unlocks wait for the Locks that were asked for before */
+void unlock_submit(struct core *c, const struct core_request *r);
+void unlock_lock_asked(struct core *c, struct call *call);          /* a Lock that was just submitted */
+void unlock_lock_settled(struct core *c, struct lock_call *lk);     /* its command has its outcome; may be said again */
+void unlocks_deinit(struct core *c);
+void unlocks_check(const struct core *c);
+
 /* holds.c */
 void holds_deinit(struct core *c);
 void holds_rebuild(struct core *c); /* the state was replaced */
 void holds_granted(struct core *c, const struct contender *ct);
 void holds_gone(struct core *c, const struct kv *prev, uint32_t kind, raft_term term); /* of any leased key; kind: what ended it */
 
+/* bound.c: the leader ends waits */
 void bounds_begin(struct core *c);
 void bounds_end(struct core *c);
 void bound_note(struct core *c, const struct contender *ct); /* other calls ask for it now */

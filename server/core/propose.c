@@ -4,7 +4,8 @@
  * numbers from 1; the leader takes them in order without a gap and acknowledges; what is not acknowledged is sent again, from the first
  * on (go-back-N). So a message may be lost, doubled or late, and yet no command enters a log twice in one term (intake.c).
  *
- *   (W1) `first` and `queue` hold what was handed to nobody, the queue what waits in line at the leader (admit.c), the other what passes it by; `sent` what is in the channel of the present term and not acknowledged, with consecutive
+ *   (W1) `first` and `queue` hold what was handed to nobody, the queue what waits in line at the leader (admit.c), the other what passes it by (but for Unlocks that
+ *        wait for others, unlock.c); `sent` what is in the channel of the present term and not acknowledged, with consecutive
  *        numbers acked+1 .. next-1; `taken` what was proposed here, was acknowledged, or was sent in an earlier term. Terms in `taken`
  *        never fall from front to back.
  *   (W2) a command that was handed out in term T can enter a log only as an entry of term T: a Propose names its term, and only the
@@ -67,9 +68,7 @@ static void wrap(struct core *c, struct call *call, struct command *cmd)
 	buf_clear(&call->bytes);
 	command_encode(cmd, &call->bytes);
 	call->tried = call->skipped = false;
-	call_move(call, PLACE_QUEUE, queue_of(c, call));
-	count_queued(c, call);
-	c->proposer.fresh = true;
+	propose_hand_on(c, call);
 }
 
 void propose_submit(struct core *c, struct call *call, uint32_t kind, struct slice payload)
@@ -100,6 +99,20 @@ void propose_submit_again(struct core *c, struct call *call, struct slice payloa
 
 	cmd.payload = payload;
 	wrap(c, call, &cmd);
+}
+
+void propose_set_aside(struct core *c, struct call *call, struct list *in)
+{
+	ASSERT(call->place == PLACE_QUEUE && !call->tried);
+	propose_unqueue(c, call);
+	call_move(call, PLACE_QUEUE, in);
+}
+
+void propose_hand_on(struct core *c, struct call *call)
+{
+	call_move(call, PLACE_QUEUE, queue_of(c, call));
+	count_queued(c, call);
+	c->proposer.fresh = true;
 }
 
 /* It was certainly not applied and never will be: the caller may be told so. */
@@ -299,13 +312,13 @@ static void flush_channel(struct core *c)
 
 void propose_flush(struct core *c)
 {
+	if (c->role != RAFT_LEADER && !c->leader)
+		return;
+	c->proposer.fresh = false; /* what comes meanwhile goes with the next take */
 	if (c->role == RAFT_LEADER)
 		flush_local(c);
-	else if (c->leader)
-		flush_channel(c);
 	else
-		return;
-	c->proposer.fresh = false;
+		flush_channel(c);
 }
 
 /* ---- acknowledgements ---- */

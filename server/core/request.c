@@ -238,7 +238,7 @@ static void submit(struct core *c, const struct core_request *r)
 		break;
 	case METHOD_LOCK_LOCK:
 	case METHOD_ELECTION_CAMPAIGN: lock_submit(c, r); break;
-	case METHOD_LOCK_UNLOCK: submit_command(c, r, CMD(UNLOCK)); break;
+	case METHOD_LOCK_UNLOCK: unlock_submit(c, r); break;
 	case METHOD_LOCKS_BREAK_HOLD: submit_command(c, r, CMD(LOCK_BREAK)); break;
 	case METHOD_CLUSTER_MEMBER_ADD:
 	case METHOD_CLUSTER_MEMBER_REMOVE:

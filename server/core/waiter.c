@@ -163,6 +163,7 @@ void lock_submit(struct core *c, const struct core_request *req)
 	call->lock->lease = r.lease ? r.lease : random_lease(c);
 	encode_lock(c, call, &r, req, &payload);
 	propose_submit_request(c, call, CMD(LOCK), buf_view(&payload), req, call->lock->own_lease);
+	unlock_lock_asked(c, call);
 	buf_free(&payload);
 }
 
@@ -185,6 +186,7 @@ static void stop_waiting(struct core *c, struct call *call)
 
 void lock_leave(struct core *c, struct call *call)
 {
+	unlock_lock_settled(c, call->lock);
 	stop_waiting(c, call);
 	buf_free(&call->lock->name);
 	free(call->lock);
@@ -272,6 +274,7 @@ static void begin_waiting(struct core *c, struct call *call, revision token, str
 {
 	struct lock_call *lk = call->lock;
 
+	unlock_lock_settled(c, lk);
 	lk->row = row_get(c, token, key);
 	list_push_back(&lk->row->waiters, &lk->link);
 	list_push_back(&c->waiters.all, &lk->all);

@@ -9,6 +9,7 @@
  *                                      asked and answered
  *   lock WHO LABEL NAME LEASE [shared] [try | wait=MS] | cancel WHO LABEL
  *                                      asked; answered whenever it is. Lease 0: one of its own
+ *   unlock WHO KEY as LABEL            the same
  *   once SESSION REQUEST COMMAND...    the same, named by session and request ID: a write tells the revision of its answer
  *   crash WHO | restart WHO | cut WHO | join WHO | pause WHO | resume WHO | stall WHO | write WHO (its disk)
  *   leads                              who does
@@ -27,7 +28,7 @@ struct label {
 	char name[32];
 	uint64_t tag;
 	time_ms asked;
-	bool told;
+	bool lock, told;
 };
 
 struct story {
@@ -85,6 +86,8 @@ static void tell_labels(struct story *s)
 		l->told = true;
 		if (a->err)
 			buf_printf(&s->out, "%s: %s", l->name, err_name(a->err));
+		else if (!l->lock)
+			buf_printf(&s->out, "%s: ok", l->name);
 		else
 			buf_printf(&s->out, "%s: granted, token %lld", l->name, (long long)mini_token(a));
 		tell_time(s, l->asked, a->at);
@@ -209,16 +212,36 @@ static struct label *label_of(struct story *s, const char *name)
 	exit(2);
 }
 
-static void lock(struct story *s, char **w, size_t n)
+static struct label *label_new(struct story *s, const char *name)
 {
 	struct label *l = &s->labels[s->labels_len++];
+
+	ASSERT(s->labels_len <= LABELS_MAX);
+	memset(l, 0, sizeof *l);
+	snprintf(l->name, sizeof l->name, "%s", name);
+	l->asked = mini_now(s->m);
+	return l;
+}
+
+static void unlock(struct story *s, char **w, size_t n)
+{
+	uint64_t tag = mini_unlock(s->m, replica(s, w[1]), w[2]);
+
+	if (n == 5)
+		label_new(s, w[4])->tag = tag;
+	else
+		tell(s, tag);
+}
+
+static void lock(struct story *s, char **w, size_t n)
+{
+	struct label *l = label_new(s, w[2]);
 	enum lock_mode mode = LOCK_EXCLUSIVE;
 	bool bounded = false;
 	int64_t wait_ms = 0;
 
-	ASSERT(s->labels_len <= LABELS_MAX && n >= 5);
-	memset(l, 0, sizeof *l);
-	snprintf(l->name, sizeof l->name, "%s", w[2]);
+	ASSERT(n >= 5);
+	l->lock = true;
 	for (size_t i = 5; i < n; i++) {
 		if (strcmp(w[i], "shared") == 0)
 			mode = LOCK_SHARED;
@@ -227,7 +250,6 @@ static void lock(struct story *s, char **w, size_t n)
 		if (strncmp(w[i], "wait=", 5) == 0)
 			wait_ms = number(w[i] + 5);
 	}
-	l->asked = mini_now(s->m);
 	l->tag = bounded || mode == LOCK_SHARED ?
 			 mini_lock_bounded(s->m, replica(s, w[1]), w[3], number(w[4]), mode, bounded ? wait_ms : 1000000000) :
 			 mini_lock(s->m, replica(s, w[1]), w[3], number(w[4]));
@@ -246,7 +268,7 @@ static bool client_command(struct story *s, char **w, size_t n)
 	else if (strcmp(w[0], "get") == 0)
 		tell_get(s, mini_get(s->m, replica(s, w[1]), w[2], false), replica(s, w[1]), w[2]);
 	else if (strcmp(w[0], "unlock") == 0)
-		tell(s, mini_unlock(s->m, replica(s, w[1]), w[2]));
+		unlock(s, w, n);
 	else if (strcmp(w[0], "lock") == 0)
 		lock(s, w, n);
 	else if (strcmp(w[0], "cancel") == 0)

@@ -83,31 +83,6 @@ static void passes_by(struct mini_cell *m, size_t at)
 	ck_assert_uint_eq(status_of(m, mini_leader(m)).admit_queued, 0);
 }
 
-/* T6: asked to free a place whose Lock waits in line, at another replica even, the Lock goes first. */
-START_TEST(admit__an_unlock_passes_no_lock_of_its_place_by)
-{
-	struct mini_cell *m = cell_of(3, 10);
-	size_t leader = mini_leader(m), at = other_than(leader);
-	uint64_t puts[40], mine, other, unlock;
-
-	hold(m, at);
-	for (unsigned i = 0; i < 40; i++)
-		puts[i] = put_number(m, leader, i);
-	mine = mini_lock(m, leader, "m", 7);
-	other = mini_lock(m, leader, "m", 8);
-	mini_run(m, 5);
-	ck_assert_uint_gt(status_of(m, leader).admit_queued, 20);
-	unlock = mini_unlock(m, at, "m/7");
-	OK(m, unlock);
-	ck_assert_ptr_null(mini_answer(m, puts[39]));
-	ck_assert_ptr_null(mini_answer(m, other));
-	OK(m, mine);
-	OK(m, other); /* the place was made, and is free */
-	ck_assert_uint_eq(status_of(m, leader).admit_queued, 0);
-	mini_free(m);
-}
-END_TEST
-
 START_TEST(admit__unlock_and_revoke_pass_by)
 {
 	struct mini_cell *m = cell_of(1, 10);
@@ -289,7 +264,6 @@ int main(void)
 	int failed;
 
 	tcase_set_timeout(t, 120);
-	tcase_add_test(t, admit__an_unlock_passes_no_lock_of_its_place_by);
 	tcase_add_test(t, admit__unlock_and_revoke_pass_by);
 	tcase_add_test(t, admit__those_of_followers_too);
 	tcase_add_test(t, admit__leases_end_in_time_beside_a_flood);

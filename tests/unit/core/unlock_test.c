@@ -1,0 +1,257 @@
+/* unlock_test.c: Unlocks that are asked for while Locks of their place are under way (unlock.c). */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "etcd/rpc.pb-c.h"
+#include "etcd/v3lock.pb-c.h"
+#include "support/mini_answer.h"
+
+enum { WINDOW = 1000, S = 7, OTHER = 8 }; /* the window: three or four small commands */
+
+static struct mini_cell *cell_of(size_t replicas)
+{
+	struct mini_cell *m = mini_new(&(struct mini_options){ .replicas = replicas, .seed = 12, .disk_ms = 10, .net_ms = 1, .admit_window = WINDOW });
+
+	mini_elect(m, 10000);
+	mini_run(m, 300);
+	OK(m, mini_grant(m, 0, S, 600));
+	OK(m, mini_grant(m, 0, OTHER, 600));
+	return m;
+}
+
+static size_t follower(const struct mini_cell *m)
+{
+	return mini_leader(m) == 0 ? 1 : 0;
+}
+
+/* So much that whatever waits in line waits long. */
+static uint64_t flood(struct mini_cell *m, size_t i)
+{
+	uint64_t last = 0;
+	char key[32];
+
+	for (unsigned n = 0; n < 40; n++) {
+		snprintf(key, sizeof key, "k%u", n);
+		last = mini_put(m, i, key, "v", 0);
+	}
+	return last;
+}
+
+static uint64_t unlock_with(struct mini_cell *m, size_t i, const char *key, int64_t token)
+{
+	V3lockpb__UnlockRequest r = V3LOCKPB__UNLOCK_REQUEST__INIT;
+
+	r.key = (ProtobufCBinaryData){ strlen(key), (uint8_t *)(uintptr_t)key };
+	r.fencing_token = token;
+	return mini_request(m, i, METHOD_LOCK_UNLOCK, &r.base);
+}
+
+static bool is_free(struct mini_cell *m)
+{
+	mini_run(m, 500);
+	return mini_contenders(m, mini_leader(m), "m") == 0;
+}
+
+/* N1: whoever was asked, the leader or another; and nothing else of the flood waits for that. */
+START_TEST(unlock__comes_behind_the_lock_that_waits_in_line)
+{
+	struct mini_cell *m = cell_of(3);
+	size_t at = _i == 0 ? mini_leader(m) : follower(m);
+	uint64_t last = flood(m, at), lock, unlock, other;
+
+	lock = mini_lock(m, at, "m", S);
+	unlock = mini_unlock(m, at, "m/7");
+	other = mini_unlock(m, at, "m/8");
+	OK(m, other);
+	ck_assert_ptr_null(mini_answer(m, last));
+	ck_assert_ptr_null(mini_answer(m, unlock));
+	OK(m, unlock);
+	ck_assert_ptr_nonnull(mini_answer(m, last));
+	OK(m, lock);
+	ck_assert_int_gt(mini_token(answer_of(m, lock)), 0); /* it held */
+	ck_assert(is_free(m));
+	mini_free(m);
+}
+END_TEST
+
+/* Its cancel is heard after the Unlock, or before, while its command is on its way, or while nobody has it. */
+START_TEST(unlock__comes_behind_the_lock_that_is_given_up)
+{
+	struct mini_cell *m = cell_of(3);
+	size_t at = _i % 2 ? mini_leader(m) : follower(m);
+	bool early = _i & 2, under_way = _i & 4;
+	uint64_t lock, unlock;
+
+	flood(m, at);
+	lock = mini_lock(m, at, "m", S);
+	if (under_way)
+		mini_run(m, 5);
+	if (early)
+		mini_cancel(m, at, lock);
+	unlock = mini_unlock(m, at, "m/7");
+	if (!early)
+		mini_cancel(m, at, lock);
+	OK(m, unlock);
+	ck_assert_ptr_null(mini_answer(m, lock));
+	ck_assert(is_free(m));
+	mini_free(m);
+}
+END_TEST
+
+/* The Lock was taken by a leader that is gone, and is proposed again. */
+START_TEST(unlock__comes_behind_the_lock_that_is_proposed_again)
+{
+	struct mini_cell *m = cell_of(3);
+	size_t leader = mini_leader(m), at = follower(m);
+	uint64_t lock, unlock;
+
+	flood(m, at);
+	lock = mini_lock(m, at, "m", S);
+	mini_run(m, 5);
+	mini_isolate(m, leader, true);
+	unlock = mini_unlock(m, at, "m/7");
+	mini_elect(m, 10000);
+	OK(m, unlock);
+	OK(m, lock);
+	ck_assert(is_free(m));
+	mini_free(m);
+}
+END_TEST
+
+/* N2, N3: each in its turn. */
+START_TEST(unlock__waits_for_those_before_it_alone)
+{
+	struct mini_cell *m = cell_of(1);
+	uint64_t locks[3], unlocks[2], last;
+
+	locks[0] = mini_lock(m, 0, "m", S);
+	last = flood(m, 0);
+	unlocks[0] = mini_unlock(m, 0, "m/7"); /* waits for the first */
+	locks[1] = mini_lock(m, 0, "m", S);
+	unlocks[1] = mini_unlock(m, 0, "m/7"); /* for the second, too */
+	locks[2] = mini_lock(m, 0, "m", S);    /* behind that */
+	OK(m, unlocks[0]);
+	ck_assert_ptr_nonnull(mini_answer(m, locks[0]));
+	ck_assert_ptr_null(mini_answer(m, last));
+	ck_assert_ptr_null(mini_answer(m, locks[1]));
+	OK(m, unlocks[1]);
+	ck_assert_ptr_nonnull(mini_answer(m, locks[1]));
+	OK(m, locks[2]);
+	ck_assert(!is_free(m));
+	mini_free(m);
+}
+END_TEST
+
+/* One that waits in the queue of its lock has its outcome. */
+START_TEST(unlock__ends_the_wait_of_a_queued_lock)
+{
+	struct mini_cell *m = cell_of(3);
+	size_t at = follower(m);
+	uint64_t lock;
+
+	OK(m, mini_lock(m, at, "m", OTHER));
+	lock = mini_lock(m, at, "m", S);
+	OK(m, mini_unlock(m, at, "m/7"));
+	FAILS(m, lock, ERR_NOT_CONTENDER);
+	ck_assert_uint_eq(mini_contenders(m, mini_leader(m), "m"), 1);
+	mini_free(m);
+}
+END_TEST
+
+START_TEST(unlock__with_a_token_waits_for_nothing)
+{
+	struct mini_cell *m = cell_of(1);
+	uint64_t held = mini_lock(m, 0, "m", S), again, unlock;
+	int64_t token;
+
+	OK(m, held);
+	token = mini_token(answer_of(m, held));
+	flood(m, 0);
+	again = mini_lock(m, 0, "m", S);
+	unlock = unlock_with(m, 0, "m/7", token);
+	OK(m, unlock);
+	ck_assert_ptr_null(mini_answer(m, again));
+	OK(m, again);
+	ck_assert_int_gt(mini_token(answer_of(m, again)), token);
+	ck_assert(!is_free(m));
+	mini_free(m);
+}
+END_TEST
+
+/* It is behind the Lock, but was carried out before: it frees no later hold (P9). */
+START_TEST(unlock__that_is_a_repetition_frees_nothing)
+{
+	struct mini_cell *m = cell_of(3);
+	size_t at = follower(m);
+	uint64_t lock;
+
+	OK(m, mini_lock(m, at, "m", S));
+	mini_once(m, S, 1, 0);
+	OK(m, mini_unlock(m, at, "m/7"));
+	flood(m, at);
+	lock = mini_lock(m, at, "m", S);
+	mini_once(m, S, 1, 0);
+	OK(m, mini_unlock(m, at, "m/7"));
+	ck_assert_ptr_nonnull(mini_answer(m, lock));
+	OK(m, lock);
+	ck_assert(!is_free(m));
+	mini_free(m);
+}
+END_TEST
+
+/* Without a leader both wait for one, and are told so when their time is up; the Unlock certainly was not carried out. */
+START_TEST(unlock__is_told_when_its_time_is_up)
+{
+	struct mini_cell *m = cell_of(3);
+	size_t at = follower(m);
+	uint64_t lock, unlock;
+
+	for (size_t i = 0; i < 3; i++)
+		mini_isolate(m, i, true);
+	mini_run(m, 5000);
+	lock = mini_lock(m, at, "m", S);
+	unlock = mini_unlock(m, at, "m/7");
+	FAILS(m, lock, ERR_NO_LEADER);
+	FAILS(m, unlock, ERR_NO_LEADER);
+	lock = mini_lock(m, at, "m", S);
+	unlock = mini_unlock(m, at, "m/7");
+	mini_cancel(m, at, unlock);
+	mini_unlock(m, at, "m/7");
+	mini_lock(m, at, "m", S);
+	mini_unlock(m, at, "m/7"); /* and with that the replica ends, but the first time */
+	if (_i == 0) {
+		for (size_t i = 0; i < 3; i++)
+			mini_isolate(m, i, false);
+		OK(m, lock);
+		ck_assert_ptr_null(mini_answer(m, unlock));
+		ck_assert(is_free(m));
+	}
+	mini_free(m);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("unlock");
+	TCase *t = tcase_create("stories");
+	SRunner *r = srunner_create(s);
+	int failed;
+
+	tcase_set_timeout(t, 120);
+	tcase_add_loop_test(t, unlock__comes_behind_the_lock_that_waits_in_line, 0, 2);
+	tcase_add_loop_test(t, unlock__comes_behind_the_lock_that_is_given_up, 0, 8);
+	tcase_add_test(t, unlock__comes_behind_the_lock_that_is_proposed_again);
+	tcase_add_test(t, unlock__waits_for_those_before_it_alone);
+	tcase_add_test(t, unlock__ends_the_wait_of_a_queued_lock);
+	tcase_add_test(t, unlock__with_a_token_waits_for_nothing);
+	tcase_add_test(t, unlock__that_is_a_repetition_frees_nothing);
+	tcase_add_loop_test(t, unlock__is_told_when_its_time_is_up, 0, 2);
+	suite_add_tcase(s, t);
+	srunner_run_all(r, CK_NORMAL);
+	failed = srunner_ntests_failed(r);
+	srunner_free(r);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
