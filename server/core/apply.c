@@ -102,9 +102,7 @@ static void after_lock(struct core *c, const struct applying *a)
 /* Whose call it was, if it was one that asked for that place. */
 static struct call_id abandoned_call(const struct applying *a)
 {
-	struct slice by = wire_find_bytes(a->cmd.payload, 3);
-
-	return (struct call_id){ wire_find_u64(by, 1, 0), wire_find_u64(by, 2, 0), wire_find_u64(by, 3, 0) };
+	return call_id_find(a->cmd.payload, 3);
 }
 
 /* Others ask for the place, when it is still there. */

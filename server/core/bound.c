@@ -11,29 +11,20 @@
  * Deadlines follow the clock that stands still with us. */
 #include "internal.h"
 
-static void encode_abandon(const struct contender *ct, const struct asker *a, bool bound_is_over, struct buf *out)
-{
-	size_t mark;
-
-	pbw_bytes(out, 1, contender_name(ct));
-	pbw_bytes(out, 2, contender_key(ct));
-	mark = pbw_open(out, 3);
-	pbw_u64(out, 1, a->call.member);
-	pbw_u64(out, 2, a->call.boot);
-	pbw_u64(out, 3, a->call.call);
-	pbw_close(out, mark);
-	if (a->own_lease) /* B4 */
-		pbw_i64(out, 4, ct->lease);
-	pbw_u64(out, 5, 1);
-	pbw_u64(out, 6, bound_is_over);
-}
-
 static enum err propose_end(struct core *c, const struct contender *ct, const struct asker *a, bool bound_is_over)
 {
+	struct abandoning end = {
+		.name = contender_name(ct),
+		.key = contender_key(ct),
+		.call = a->call,
+		.revoke = a->own_lease ? ct->lease : 0, /* B4 */
+		.waiting_only = true,
+		.bound_is_over = bound_is_over,
+	};
 	struct buf payload = { 0 };
 	enum err e;
 
-	encode_abandon(ct, a, bound_is_over, &payload);
+	abandon_encode(&end, &payload);
 	e = core_propose_own(c, CMD(ABANDON), buf_view(&payload));
 	buf_free(&payload);
 	return e;

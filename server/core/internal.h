@@ -510,6 +510,22 @@ static inline struct call_id core_call_id(const struct core *c, uint64_t number)
 {
 	return (struct call_id){ .member = c->config.member, .boot = c->config.boot, .call = number };
 }
+/* As commands have it (CallId of internal.proto); nothing in it: all 0. */
+static inline void call_id_put(struct buf *out, uint32_t field, struct call_id id)
+{
+	size_t mark = pbw_open(out, field);
+
+	pbw_u64(out, 1, id.member);
+	pbw_u64(out, 2, id.boot);
+	pbw_u64(out, 3, id.call);
+	pbw_close(out, mark);
+}
+static inline struct call_id call_id_find(struct slice payload, uint32_t field)
+{
+	struct slice id = wire_find_bytes(payload, field);
+
+	return (struct call_id){ wire_find_u64(id, 1, 0), wire_find_u64(id, 2, 0), wire_find_u64(id, 3, 0) };
+}
 
 void core_emit(struct core *c, enum core_trace_kind kind, uint64_t a, uint64_t b, uint64_t d);
 
@@ -653,6 +669,13 @@ void apply_drop_backlog(struct core *c);
 void waiters_init(struct core *c);
 void waiters_deinit(struct core *c);
 void lock_submit(struct core *c, const struct core_request *r);
+struct abandoning { /* AbandonCommand */
+	struct slice name, key;
+	struct call_id call;
+	lease_id revoke; /* 0: none */
+	bool waiting_only, bound_is_over;
+};
+void abandon_encode(const struct abandoning *a, struct buf *out);
 void lock_applied(struct core *c, struct call *call, enum err e, struct kv_lock_result *r, struct buf *details); /* details may be empty */
 void lock_confirmed(struct core *c, struct call *call);
 void lock_cancel(struct core *c, struct call *call); /* the caller is gone; call may be freed */

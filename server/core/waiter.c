@@ -107,19 +107,12 @@ static struct call_id call_here(struct core *c, const struct lock_request *r, co
 static void encode_lock(struct core *c, const struct call *call, const struct lock_request *r, const struct core_request *from,
 			struct buf *out)
 {
-	struct call_id saw = call_here(c, r, from);
-	size_t mark;
-
 	pbw_bytes(out, 1, r->name);
 	pbw_fixed64(out, 2, (uint64_t)call->lock->lease);
 	pbw_u64(out, 3, r->mode);
 	pbw_u64(out, 4, r->bounded);
 	pbw_i64(out, 5, r->wait_ms);
-	mark = pbw_open(out, 6);
-	pbw_u64(out, 1, c->config.member);
-	pbw_u64(out, 2, c->config.boot);
-	pbw_u64(out, 3, c->calls.next_number); /* what propose_submit will give it */
-	pbw_close(out, mark);
+	call_id_put(out, 6, core_call_id(c, c->calls.next_number)); /* what propose_submit will give it */
 	pbw_u64(out, 7, call->lock->own_lease);
 	if (call->lock->own_lease)
 		pbw_i64(out, 8, OWN_LEASE_TTL_S);
@@ -127,11 +120,7 @@ static void encode_lock(struct core *c, const struct call *call, const struct lo
 	pbw_bytes(out, 10, r->value);
 	pbw_i64(out, 11, from->now_unix_ms);
 	pbw_u64(out, 12, r->with_stream);
-	mark = pbw_open(out, 13);
-	pbw_u64(out, 1, saw.member);
-	pbw_u64(out, 2, saw.boot);
-	pbw_u64(out, 3, saw.call);
-	pbw_close(out, mark);
+	call_id_put(out, 13, call_here(c, r, from));
 }
 
 static lease_id random_lease(struct core *c)
@@ -201,23 +190,25 @@ static const struct contender *contender_at(const struct core *c, struct slice k
 	return ct && ct->create_revision == token ? ct : NULL;
 }
 
+void abandon_encode(const struct abandoning *a, struct buf *out)
+{
+	pbw_bytes(out, 1, a->name);
+	pbw_bytes(out, 2, a->key);
+	call_id_put(out, 3, a->call);
+	pbw_i64(out, 4, a->revoke);
+	pbw_u64(out, 5, a->waiting_only);
+	pbw_u64(out, 6, a->bound_is_over);
+}
+
 /* Q2. A call without a tag and without a deadline: it is proposed until it is applied. */
 static void abandon(struct core *c, const struct lock_call *lk, uint64_t number, struct slice key)
 {
 	struct call *call = call_new(c, CALL_COMMAND, 0, METHOD_LOCK_UNLOCK);
+	struct abandoning a = { .name = buf_view(&lk->name), .key = key, .call = core_call_id(c, number), .revoke = lk->own_lease ? lk->lease : 0 };
 	struct buf payload = { 0 };
-	size_t mark;
 
 	call_no_deadline(call);
-	pbw_bytes(&payload, 1, buf_view(&lk->name));
-	pbw_bytes(&payload, 2, key);
-	mark = pbw_open(&payload, 3);
-	pbw_u64(&payload, 1, c->config.member);
-	pbw_u64(&payload, 2, c->config.boot);
-	pbw_u64(&payload, 3, number);
-	pbw_close(&payload, mark);
-	if (lk->own_lease)
-		pbw_i64(&payload, 4, lk->lease);
+	abandon_encode(&a, &payload);
 	propose_submit(c, call, CMD(ABANDON), buf_view(&payload));
 	buf_free(&payload);
 }
@@ -296,15 +287,7 @@ void lock_again(struct core *c, struct call *call)
 	for (wire_init(&w, cmd.payload); wire_next(&w);) {
 		switch (w.field) {
 		case 2: pbw_fixed64(&payload, 2, (uint64_t)call->lock->lease); break;
-		case 6: {
-			size_t mark = pbw_open(&payload, 6);
-
-			pbw_u64(&payload, 1, c->config.member);
-			pbw_u64(&payload, 2, c->config.boot);
-			pbw_u64(&payload, 3, c->calls.next_number);
-			pbw_close(&payload, mark);
-			break;
-		}
+		case 6: call_id_put(&payload, 6, core_call_id(c, c->calls.next_number)); break;
 		default:
 			if (w.type == WIRE_BYTES)
 				pbw_bytes_always(&payload, w.field, w.bytes);
@@ -411,7 +394,7 @@ void lock_confirmed(struct core *c, struct call *call)
 
 static bool is_named(const struct core *c, const struct call *call, const struct call_id *id)
 {
-	return id && id->member == c->config.member && id->boot == c->config.boot && id->call == call->number;
+	return id && call_id_eq(*id, core_call_id(c, call->number));
 }
 
 void waiters_gone(struct core *c, struct contender_row *row, enum err e, const struct call_id *timed_out)
@@ -463,7 +446,7 @@ static const struct contender *find_by_call(const struct core *c, const struct c
 	const struct contender *ct = NULL;
 
 	while ((ct = lock_next(c->locks, name, ct)))
-		if (contender_is_asked_by(ct, (struct call_id){ c->config.member, c->config.boot, call->number }))
+		if (contender_is_asked_by(ct, core_call_id(c, call->number)))
 			return ct;
 	return NULL;
 }
@@ -508,7 +491,7 @@ static void recheck_waiter(struct core *c, struct call *call)
 		refuse(c, call, lease_find(c->lessor, call->lock->lease) ? ERR_OUTCOME_UNKNOWN : ERR_LEASE_ENDED_WAITING);
 	else if (lock_is_held(c->locks, ct))
 		confirm(c, call);
-	else if (call->lock->bounded && !contender_is_asked_by(ct, (struct call_id){ c->config.member, c->config.boot, call->number }))
+	else if (call->lock->bounded && !contender_is_asked_by(ct, core_call_id(c, call->number)))
 		refuse(c, call, ERR_OUTCOME_UNKNOWN); /* nobody keeps its bound any more */
 }
 

@@ -156,6 +156,12 @@ static const struct contender *lock_replace(struct locks *l, const struct conten
 	return again;
 }
 
+/* Whether a replica was asked a before b. */
+static bool is_older(struct call_id a, struct call_id b)
+{
+	return a.boot != b.boot ? a.boot < b.boot : a.call < b.call;
+}
+
 /* One of the askers less. */
 static size_t without(struct asker *askers, size_t n, size_t i)
 {
@@ -199,7 +205,7 @@ const struct contender *lock_ask_beside(struct locks *l, const struct contender 
 			return c;
 		if (askers[i].call.member != a->call.member)
 			continue;
-		if (call_id_older(a->call, askers[i].call))
+		if (is_older(a->call, askers[i].call))
 			return NULL;
 		oldest = i;
 	}

@@ -27,12 +27,6 @@ static inline bool call_id_eq(struct call_id a, struct call_id b)
 	return a.member == b.member && a.boot == b.boot && a.call == b.call;
 }
 
-/* Whether a replica was asked a before b. */
-static inline bool call_id_older(struct call_id a, struct call_id b)
-{
-	return a.boot != b.boot ? a.boot < b.boot : a.call < b.call;
-}
-
 /* A call that asks for a place. */
 struct asker {
 	struct call_id call;
