@@ -582,6 +582,24 @@ def results_outlive_fail_overs_restarts_and_snapshots(server):
 
 # ---- faults that others have had ----
 
+@test(own=True, timeout=120)
+def an_unlock_behind_a_lock_that_has_no_answer_frees_it(server):
+    """Whoever gives up builds the key himself. Both are lost with the leader, and proposed again to the next."""
+    @both_ways
+    def body(ways, cs, cell, tag):
+        leader = cell.leader()
+        at = next(i for i, r in enumerate(cell.replicas) if r is not leader)
+        name, lease = tag + b"l", insist(lambda: cs[at].grant(TTL))
+        leader.pause()
+        asked = ways[at].ask_lock(name, lease)
+        cells.wait_for("it is taken in", lambda: "holdfast_pending_calls 0" not in cells.http(cell.replicas[at].url + "/metrics")[1] or asked.done())
+        ways[at].unlock(name + b"/%x" % lease)
+        assert asked.result().lease == lease
+        assert not cs[at].queue(name), "it is held, and was unlocked"
+        leader.resume()
+    body(server)
+
+
 @test(own=True, timeout=180)
 def fifty_waiters_are_each_woken_once_in_order_with_the_leader_killed_in_between(server):
     with cells.Cell(server, 5) as cell:
