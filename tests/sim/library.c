@@ -6,6 +6,7 @@
  *   (P9) a write that was asked once is applied once, over lost streams and whatever answers were lost: the version of a node that only one user writes tells.
  *   (F1) in a calm run, where only leaders fall silent and followers are cut off, none is in jeopardy that a leader was there for FOUND_WITHIN.
  *   (F2) no stream of a user is ended for another of its session: there is a later one, but none that it has not begun itself.
+ *   (F3) a call is under way once at a time: before it is sent again the attempt before was answered or cancelled; and only what is under way is cancelled.
  * A user is stopped now and then for longer than its lease: in between nothing of it moves, and when it goes on, a read from memory comes first of all. */
 #include "sim.h"
 
@@ -187,12 +188,22 @@ static struct user_call *call_slot(struct user *u, uint64_t tag)
 	return NULL;
 }
 
+static struct user_call *under_way(struct user *u, uint64_t call)
+{
+	for (uint32_t i = 0; i < USER_CALLS_MAX; i++)
+		if (u->calls[i].tag && u->calls[i].call == call)
+			return &u->calls[i];
+	return NULL;
+}
+
 static void start_call(struct user *u, const struct sess_out *o)
 {
-	struct user_call *c = call_slot(u, 0);
+	struct user_call *c = call_slot(u, 0), *before = under_way(u, o->call);
 	struct slice bytes = buf_view(&o->bytes);
 	struct call_msg *m;
 
+	CHECK(u->w, "calls", !before, "user %u sends call %llu.%u, and %llu.%u is still under way", u->id, (unsigned long long)o->call, o->attempt,
+	      (unsigned long long)before->call, before->attempt); /* F3 */
 	ASSERT(c);
 	*c = (struct user_call){ .tag = TAG_BASE + ++u->w->next_stream, .call = o->call, .attempt = o->attempt, .method = o->method, .server = u->server,
 				 .generation = u->generation, .stream = o->method == METHOD_WATCH_WATCH || o->method == METHOD_ELECTION_OBSERVE };
@@ -209,15 +220,13 @@ static void start_call(struct user *u, const struct sess_out *o)
 /* The cell hears of it sooner or later. */
 static void cancel_call(struct user *u, const struct sess_out *o)
 {
-	for (uint32_t i = 0; i < USER_CALLS_MAX; i++) {
-		struct user_call *c = &u->calls[i];
+	struct user_call *c = under_way(u, o->call);
 
-		if (!c->tag || c->call != o->call || c->attempt != o->attempt)
-			continue;
-		post_call(u, c, soon(u, c->server) + (chaos(u) && rng_chance(&u->rng, 100000) ? rng_below(&u->rng, 2 * SIM_SECOND) : 0),
-			  message(c->tag, c->stream ? EVENT_STREAM_CLOSED : EVENT_CANCEL, c->method, (struct slice){ 0 }));
-		c->tag = 0;
-	}
+	CHECK(u->w, "calls", c && c->attempt == o->attempt, "user %u cancels call %llu.%u, which is not under way", u->id, (unsigned long long)o->call,
+	      o->attempt); /* F3 */
+	post_call(u, c, soon(u, c->server) + (chaos(u) && rng_chance(&u->rng, 100000) ? rng_below(&u->rng, 2 * SIM_SECOND) : 0),
+		  message(c->tag, c->stream ? EVENT_STREAM_CLOSED : EVENT_CANCEL, c->method, (struct slice){ 0 }));
+	c->tag = 0;
 }
 
 /* ---- what it is told ---- */
