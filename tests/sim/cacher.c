@@ -235,8 +235,11 @@ void cacher_init(struct world *w, uint32_t id)
 	c->ppm = w->config.equal_clocks ? 0 : (int32_t)rng_below(&c->rng, 2 * PPM_MAX + 1) - PPM_MAX;
 	if (!w->config.equal_clocks && rng_chance(&c->rng, 400000))
 		c->ppm = -PPM_MAX;
+	if (does_without(w, PIECE_CLOCKS))
+		c->ppm = 0;
 	c->lazy = rng_chance(&c->rng, 300000);
-	sim_at(w, rng_below(&c->rng, SIM_SECOND), (struct ev){ .kind = EV_CACHER, .a = id });
+	if (!left_out(w, PIECE_CACHER, id))
+		sim_at(w, rng_below(&c->rng, SIM_SECOND), (struct ev){ .kind = EV_CACHER, .a = id });
 }
 
 static bool chaos(const struct cacher *c)
@@ -246,7 +249,7 @@ static bool chaos(const struct cacher *c)
 
 static bool frozen(struct cacher *c)
 {
-	if (c->w->now >= c->frozen_until && chaos(c) && rng_chance(&c->rng, 4000))
+	if (c->w->now >= c->frozen_until && chaos(c) && rng_chance(&c->rng, 4000) && !does_without(c->w, PIECE_FREEZES))
 		c->frozen_until = c->w->now + rng_between(&c->rng, SIM_SECOND / 2, 9 * SIM_SECOND);
 	return c->w->now < c->frozen_until;
 }

@@ -28,8 +28,11 @@ void client_init(struct world *w, uint32_t id)
 	c->ppm = w->config.equal_clocks ? 0 : (int32_t)rng_below(&c->rng, 2 * PPM_MAX + 1) - PPM_MAX;
 	if (!w->config.equal_clocks && rng_chance(&c->rng, 400000))
 		c->ppm = -PPM_MAX; /* slow: believes for longest */
+	if (does_without(w, PIECE_CLOCKS))
+		c->ppm = 0;
 	c->server = (uint32_t)rng_below(&c->rng, w->config.replicas);
-	sim_at(w, rng_below(&c->rng, SIM_SECOND), (struct ev){ .kind = EV_CLIENT, .a = id });
+	if (!left_out(w, PIECE_CLIENT, id))
+		sim_at(w, rng_below(&c->rng, SIM_SECOND), (struct ev){ .kind = EV_CLIENT, .a = id });
 }
 
 void client_deinit(struct client *c)
@@ -62,7 +65,7 @@ void client_adopt_session(struct client *c, lease_id lease, int64_t ttl, sim_us 
 {
 	c->lease = lease;
 	c->requests = 0;
-	c->uses_ids = rng_chance(&c->rng, 600000);
+	c->uses_ids = rng_chance(&c->rng, 600000) && !does_without(c->w, PIECE_REQUEST_IDS);
 	c->ttl = ttl;
 	c->plain_session = ttl < 60 && rng_chance(&c->rng, 200000);
 	c->valid_until = 0;
@@ -188,7 +191,7 @@ static bool maybe_freeze(struct client *c)
 {
 	struct world *w = c->w;
 
-	if (c->draining || !rng_chance(&c->rng, 3000))
+	if (c->draining || !rng_chance(&c->rng, 3000) || does_without(w, PIECE_FREEZES))
 		return false;
 	c->frozen_until = w->now + rng_between(&c->rng, SIM_SECOND / 2, 8 * SIM_SECOND);
 	w->totals.client_freezes++;

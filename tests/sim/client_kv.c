@@ -65,11 +65,25 @@ static void fill(struct client *c, struct op *o)
 	}
 }
 
+static bool asks_for(const struct client *c, enum op_kind kind)
+{
+	static const enum piece pieces[OP_KIND_COUNT] = {
+		[OP_PUT] = PIECE_PUT, [OP_DELETE] = PIECE_DELETE, [OP_GET] = PIECE_GET, [OP_GET_SERIALIZABLE] = PIECE_GET_SERIALIZABLE, [OP_RANGE] = PIECE_RANGE,
+		[OP_CAS] = PIECE_CAS, [OP_COMPACT] = PIECE_COMPACT, [OP_TTL] = PIECE_TTL, [OP_LEADER] = PIECE_LEADER,
+	};
+
+	return !does_without(c->w, pieces[kind]);
+}
+
 static void ask(struct client *c, enum op_slot slot)
 {
 	uint64_t n;
-	struct op *o = op_new(c, draw_kind(c), slot, &n);
+	enum op_kind kind = draw_kind(c);
+	struct op *o;
 
+	if (!asks_for(c, kind))
+		return;
+	o = op_new(c, kind, slot, &n);
 	o->key = o->key2 = draw_key(c);
 	fill(c, o);
 	op_send(c, n);

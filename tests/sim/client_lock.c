@@ -63,7 +63,8 @@ static void want(struct client *c)
 	c->lock = (uint8_t)rng_below(&c->rng, c->w->config.locks);
 	c->plain = c->plain_session && !is_election(c->w, c->lock);
 	c->mode = !c->plain && !is_election(c->w, c->lock) && c->lock % 2 && rng_chance(&c->rng, 600000) ? LOCK_SHARED : LOCK_EXCLUSIVE;
-	ask(c);
+	if (!does_without(c->w, c->plain ? PIECE_RECIPE : is_election(c->w, c->lock) ? PIECE_CAMPAIGN : PIECE_LOCK))
+		ask(c);
 }
 
 /* Without a session: the server makes one. */
@@ -152,7 +153,8 @@ static void give_up_waiting(struct client *c)
 void client_lock_step(struct client *c)
 {
 	if (!client_alive(c)) {
-		if (!c->draining && !c->lease && !c->slot[SLOT_LEASE] && !c->slot[SLOT_LOCK] && rng_chance(&c->rng, 100000))
+		if (!c->draining && !c->lease && !c->slot[SLOT_LEASE] && !c->slot[SLOT_LOCK] && rng_chance(&c->rng, 100000) &&
+		    !does_without(c->w, PIECE_LOCK_WITHOUT_LEASE))
 			want_without_lease(c);
 		return;
 	}

@@ -155,6 +155,7 @@ void sim_trace_line(struct world *w, const char *fmt, ...)
 {
 	va_list ap;
 
+	w->trace_lines++;
 	printf("%4llu.%06llu ", (unsigned long long)(w->now / SIM_SECOND), (unsigned long long)(w->now % SIM_SECOND));
 	va_start(ap, fmt);
 	vprintf(fmt, ap);
@@ -162,9 +163,23 @@ void sim_trace_line(struct world *w, const char *fmt, ...)
 	putchar('\n');
 }
 
+void verdict_note(const struct world *w, const char *check, const char *text)
+{
+	struct verdict *v = w->opts.verdict;
+
+	if (!v || v->failed)
+		return;
+	v->failed = true;
+	v->at = w->now;
+	v->events = w->totals.events;
+	v->lines = w->trace_lines;
+	snprintf(v->check, sizeof v->check, "%s", check);
+	snprintf(v->text, sizeof v->text, "%s", text);
+}
+
 void sim_fail(struct world *w, const char *promise, const char *fmt, ...)
 {
-	char text[1024];
+	char text[1024], check[320];
 	va_list ap;
 
 	va_start(ap, fmt);
@@ -173,5 +188,7 @@ void sim_fail(struct world *w, const char *promise, const char *fmt, ...)
 	printf("FAIL seed %llu (%u replicas) at %llu.%06llu s: %s: %s\n", (unsigned long long)w->opts.seed, w->config.replicas,
 	       (unsigned long long)(w->now / SIM_SECOND), (unsigned long long)(w->now % SIM_SECOND), promise, text);
 	fflush(stdout);
+	snprintf(check, sizeof check, "%s: %s", promise, fmt);
+	verdict_note(w, check, text);
 	_exit(1);
 }

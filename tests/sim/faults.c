@@ -12,6 +12,20 @@ enum fault {
 	FAULT_COUNT
 };
 
+/* As flags name them (plan.h). */
+static enum piece piece_of(enum fault f)
+{
+	static const enum piece pieces[FAULT_COUNT] = {
+		[FAULT_CRASH_ANY] = PIECE_CRASH, [FAULT_CRASH_LEADER] = PIECE_CRASH, [FAULT_CRASH_ALL] = PIECE_CRASH, [FAULT_SPLIT] = PIECE_PARTITION,
+		[FAULT_ISOLATE_LEADER] = PIECE_PARTITION, [FAULT_ONE_WAY] = PIECE_LINK, [FAULT_LINK] = PIECE_LINK, [FAULT_PAUSE_ANY] = PIECE_PAUSE,
+		[FAULT_PAUSE_LEADER] = PIECE_PAUSE, [FAULT_DISK_STALL] = PIECE_STALL, [FAULT_SLOW_LINKS] = PIECE_SLOW, [FAULT_STORM] = PIECE_STORM,
+		[FAULT_CLIENTS_CUT] = PIECE_CUT, [FAULT_PEER_LOST] = PIECE_PEER_LOST, [FAULT_GARBAGE] = PIECE_GARBAGE, [FAULT_TRANSFER] = PIECE_TRANSFER,
+		[FAULT_GRACEFUL] = PIECE_STOP, [FAULT_SPACE] = PIECE_SPACE, [FAULT_WIPE] = PIECE_WIPE, [FAULT_DAMAGE] = PIECE_DAMAGE,
+	};
+
+	return pieces[f];
+}
+
 static sim_us draw(struct world *w, sim_us lo, sim_us hi)
 {
 	return rng_between(&w->fault_rng, lo, hi);
@@ -315,16 +329,68 @@ static void fail_over(struct world *w)
 	}
 }
 
+/* which: a fault plus 1, or FAULT_FAIL_OVER. */
+static void happens(struct world *w, uint64_t which)
+{
+	if (which == FAULT_FAIL_OVER)
+		fail_over(w);
+	else
+		cause(w, (enum fault)(which - 1));
+}
+
+static void by_plan(struct world *w, enum plan_source from)
+{
+	const struct plan_event *e = plan_take(w, from);
+
+	if (e)
+		happens(w, e->what);
+}
+
+static void as_drawn(struct world *w, enum plan_source from, uint64_t which)
+{
+	plan_note(w, from, which == FAULT_FAIL_OVER ? PIECE_FAIL_OVER : piece_of((enum fault)(which - 1)), which);
+	happens(w, which);
+}
+
 void faults_one(struct world *w, uint64_t which)
 {
-	if (w->phase == PHASE_CHAOS && which == FAULT_FAIL_OVER)
-		fail_over(w);
-	else if (w->phase == PHASE_CHAOS)
-		cause(w, (enum fault)(which - 1));
+	if (w->phase != PHASE_CHAOS)
+		return;
+	if (w->opts.plan)
+		by_plan(w, PLAN_SINGLE);
+	else
+		as_drawn(w, PLAN_SINGLE, which);
+}
+
+static void next_by_plan(struct world *w)
+{
+	sim_us at = plan_next_at(w, PLAN_CHAIN);
+
+	if (at != SIM_NEVER)
+		sim_at(w, at, (struct ev){ .kind = EV_FAULT });
+}
+
+static void begin_by_plan(struct world *w)
+{
+	next_by_plan(w);
+	for (size_t i = 0; i < w->opts.plan->len; i++) {
+		const struct plan_event *e = &w->opts.plan->at[i];
+
+		if (e->from == PLAN_SINGLE)
+			sim_at(w, plan_moved(&w->opts, e), (struct ev){ .kind = EV_FAULT, .n = e->what });
+	}
+}
+
+static void single(struct world *w, sim_us at, uint64_t which)
+{
+	if (!w->opts.plan)
+		sim_at(w, at, (struct ev){ .kind = EV_FAULT, .n = which });
 }
 
 void faults_begin(struct world *w)
 {
+	sim_us first, chaos = world_chaos(&w->opts); /* of the whole run */
+
 	for (unsigned i = 0; i < FAULT_COUNT; i++)
 		w->config.weights[i] = 1 + (uint32_t)rng_below(&w->rng, 12);
 	for (unsigned i = 0; i < FAULT_COUNT && w->config.flapping; i++)
@@ -332,23 +398,36 @@ void faults_begin(struct world *w)
 	w->config.weights[FAULT_CRASH_ALL] /= 4;
 	w->config.weights[FAULT_PEER_LOST] /= 2;
 	if (w->config.calm) {
-		sim_at(w, draw(w, 5 * SIM_SECOND, 7 * SIM_SECOND), (struct ev){ .kind = EV_FAULT, .n = FAULT_FAIL_OVER });
-		sim_at(w, draw(w, 20 * SIM_SECOND, 22 * SIM_SECOND), (struct ev){ .kind = EV_FAULT, .n = FAULT_FAIL_OVER });
-		return;
+		single(w, draw(w, 5 * SIM_SECOND, 7 * SIM_SECOND), FAULT_FAIL_OVER);
+		single(w, draw(w, 20 * SIM_SECOND, 22 * SIM_SECOND), FAULT_FAIL_OVER);
+	} else {
+		first = 2 * SIM_SECOND + draw(w, 0, SIM_SECOND);
+		if (!w->opts.plan)
+			sim_at(w, first, (struct ev){ .kind = EV_FAULT });
+		/* What every run must have. */
+		single(w, draw(w, 4 * SIM_SECOND, chaos - SIM_SECOND), 1 + FAULT_CRASH_LEADER);
+		single(w, draw(w, 4 * SIM_SECOND, chaos - SIM_SECOND), 1 + FAULT_ISOLATE_LEADER);
+		single(w, draw(w, 4 * SIM_SECOND, chaos - SIM_SECOND), 1 + FAULT_PAUSE_LEADER);
 	}
-	sim_at(w, 2 * SIM_SECOND + draw(w, 0, SIM_SECOND), (struct ev){ .kind = EV_FAULT });
-	/* What every run must have. */
-	sim_at(w, draw(w, 4 * SIM_SECOND, w->heal_at - SIM_SECOND), (struct ev){ .kind = EV_FAULT, .n = 1 + FAULT_CRASH_LEADER });
-	sim_at(w, draw(w, 4 * SIM_SECOND, w->heal_at - SIM_SECOND), (struct ev){ .kind = EV_FAULT, .n = 1 + FAULT_ISOLATE_LEADER });
-	sim_at(w, draw(w, 4 * SIM_SECOND, w->heal_at - SIM_SECOND), (struct ev){ .kind = EV_FAULT, .n = 1 + FAULT_PAUSE_LEADER });
+	if (w->opts.plan)
+		begin_by_plan(w);
 }
 
 void faults_event(struct world *w)
 {
+	sim_us pause;
+
 	if (w->phase != PHASE_CHAOS)
 		return;
-	cause(w, draw_fault(w));
-	sim_at(w, w->now + draw(w, w->config.fault_every / 8, 2 * w->config.fault_every), (struct ev){ .kind = EV_FAULT });
+	if (w->opts.plan)
+		by_plan(w, PLAN_CHAIN);
+	else
+		as_drawn(w, PLAN_CHAIN, 1 + (uint64_t)draw_fault(w));
+	pause = draw(w, w->config.fault_every / 8, 2 * w->config.fault_every);
+	if (w->opts.plan)
+		next_by_plan(w);
+	else
+		sim_at(w, w->now + pause, (struct ev){ .kind = EV_FAULT });
 }
 
 /* Every run sees another leader: if need be, the last one is kept down a while longer. */
@@ -356,8 +435,10 @@ static void ensure_change(struct world *w)
 {
 	struct replica *last = w->last_leader ? &w->replicas[w->last_leader - 1] : NULL;
 
-	if (w->totals.leader_changes > 1 || !last || w->config.replicas == 1)
+	if (w->opts.plan ? !plan_take(w, PLAN_HEALING) || !last : w->totals.leader_changes > 1 || !last || w->config.replicas == 1)
 		return;
+	if (!w->opts.plan)
+		plan_note(w, PLAN_HEALING, PIECE_LAST_CRASH, 0);
 	replica_crash(last);
 	last->down_until = w->now + 3500 * SIM_MS;
 	sim_at(w, last->down_until, (struct ev){ .kind = EV_RESTART, .a = last->id });

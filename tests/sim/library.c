@@ -374,10 +374,13 @@ void user_init(struct world *w, uint32_t id)
 	u->ppm = w->config.equal_clocks ? 0 : (int32_t)rng_below(&u->rng, 2 * PPM_MAX + 1) - PPM_MAX;
 	if (!w->config.equal_clocks && rng_chance(&u->rng, 400000))
 		u->ppm = -PPM_MAX;
+	if (does_without(w, PIECE_CLOCKS))
+		u->ppm = 0;
 	u->version = -1;
 	u->follow_key = (uint32_t)rng_below(&u->rng, w->config.keys);
 	user_locks_init(u);
-	sim_at(w, rng_below(&u->rng, SIM_SECOND), (struct ev){ .kind = EV_USER, .a = id });
+	if (!left_out(w, PIECE_USER, id))
+		sim_at(w, rng_below(&u->rng, SIM_SECOND), (struct ev){ .kind = EV_USER, .a = id });
 }
 
 void user_deinit(struct user *u)
@@ -465,11 +468,11 @@ static void work(struct user *u)
 		u->closing = true;
 		return;
 	}
-	if (!u->following)
+	if (!u->following && !does_without(u->w, PIECE_USER_FOLLOWS))
 		follow(u);
-	if (!u->gone && !u->reading)
+	if (!u->gone && !u->reading && !does_without(u->w, PIECE_USER_READS))
 		read_key(u);
-	if (!u->gone && !u->writing && u->w->phase < PHASE_DRAIN && rng_chance(&u->rng, 200000))
+	if (!u->gone && !u->writing && u->w->phase < PHASE_DRAIN && rng_chance(&u->rng, 200000) && !does_without(u->w, PIECE_USER_WRITES))
 		write_own(u);
 	if (!u->gone)
 		user_locks_work(u);
@@ -477,7 +480,7 @@ static void work(struct user *u)
 
 static bool frozen(struct user *u)
 {
-	if (u->w->now >= u->frozen_until && chaos(u) && rng_chance(&u->rng, 4000))
+	if (u->w->now >= u->frozen_until && chaos(u) && rng_chance(&u->rng, 4000) && !does_without(u->w, PIECE_FREEZES))
 		u->frozen_until = u->w->now + rng_between(&u->rng, SIM_SECOND / 2, 9 * SIM_SECOND);
 	return u->w->now < u->frozen_until;
 }

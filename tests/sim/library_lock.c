@@ -127,7 +127,7 @@ static void hold_work(struct user *u, struct user_hold *h)
 	bool draining = w->phase >= PHASE_DRAIN;
 
 	if (!h->tag) {
-		if (!draining && w->now >= h->free_at && rng_chance(&u->rng, 150000))
+		if (!draining && w->now >= h->free_at && rng_chance(&u->rng, 150000) && !does_without(w, PIECE_USER_LOCKS))
 			want(u, h);
 	} else if (!h->told) {
 		CHECK(w, "bounds", h->wait_ms < 0 || h->canceled || u->frozen_until > h->asked_at ||
@@ -158,7 +158,7 @@ static int64_t leader_now(const struct world *w, uint32_t lock)
 
 void user_locks_work(struct user *u)
 {
-	if (u->observes != UINT32_MAX && !u->observe_tag && u->w->phase < PHASE_DRAIN)
+	if (u->observes != UINT32_MAX && !u->observe_tag && u->w->phase < PHASE_DRAIN && !does_without(u->w, PIECE_USER_OBSERVES))
 		observe(u);
 	if (u->observes != UINT32_MAX && u->w->now < u->w->drain_at + 4 * SIM_SECOND)
 		u->observed_settled = leader_now(u->w, u->observes);

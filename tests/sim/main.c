@@ -2,9 +2,11 @@
  *
  *   sim [--seeds N] [--first SEED] [--minutes M] [--file FILE] [--seed SEED [--trace]] [--replicas R] [--clients C] [--seconds S] [--jobs J]
  *       [--slots K] [--one-failure]
+ *   sim --seed SEED --shrink [--runs N] [--within S] [--trap LIST]                  --trap: fails once all of LIST have been there, to try it out
+ *   sim --seed SEED [--without LIST] [--only LIST] [--gap MS] [--sooner MS] [--heal MS] [--timing N] [--trace]      as --shrink prints it (plan.h)
  *
  * Prints a line a failure with the command that replays it, then the totals, then "COUNT passed failed". */
-#include "sim.h"
+#include "shrink.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -21,7 +23,9 @@ struct run {
 	double minutes;
 	const char *file;
 	unsigned jobs;
-	bool one_seed, one_failure;
+	bool one_seed, one_failure, shrinks;
+	struct shrink_options how;
+	struct cut cut, trap;
 	SIM_VEC(uint64_t) listed; /* of the file */
 	uint64_t next;
 	SIM_VEC(double) speeds; /* simulated seconds in one of a processor, of each run that is good */
@@ -107,6 +111,20 @@ static void note_speed(struct run *run, const struct totals *t, const struct rus
 	*SIM_PUSH(&run->speeds) = (double)t->sim_us / 1e6 / (took > 1e-6 ? took : 1e-6);
 }
 
+static void print_commands(const struct sim_options *opts, uint64_t seed)
+{
+	struct sim_options failed = *opts;
+
+	failed.seed = seed;
+	printf("     replay: ");
+	options_print(&failed, "--trace", stdout);
+	if (!failed.plan) {
+		printf("     smaller: ");
+		options_print(&failed, "--shrink", stdout);
+	}
+	fflush(stdout);
+}
+
 static void finish(struct run *run, struct job *j)
 {
 	struct totals t;
@@ -129,15 +147,7 @@ static void finish(struct run *run, struct job *j)
 		       WTERMSIG(status) == SIGALRM ? "it does not come to an end" : WTERMSIG(status) == SIGABRT ? "an assertion failed" : strsignal(WTERMSIG(status)));
 	else if (WEXITSTATUS(status) != 1)
 		printf("FAIL seed %llu: status %d\n", (unsigned long long)j->seed, WEXITSTATUS(status));
-	printf("     replay: scripts/sim --seed %llu", (unsigned long long)j->seed);
-	if (run->opts.replicas)
-		printf(" --replicas %u", run->opts.replicas);
-	if (run->opts.clients)
-		printf(" --clients %u", run->opts.clients);
-	if (run->opts.slots)
-		printf(" --slots %u", run->opts.slots);
-	printf(" --seconds %u --trace\n", run->opts.seconds);
-	fflush(stdout);
+	print_commands(&run->opts, j->seed);
 	j->pid = 0;
 }
 
@@ -268,63 +278,119 @@ static void read_file(struct run *run)
 	fclose(f);
 }
 
+static const struct cut *parse_list(struct cut *c, const char *list, bool only)
+{
+	char why[96];
+
+	if (!cut_parse(c, list, only, why)) {
+		fprintf(stderr, "sim: %s\n", why);
+		exit(2);
+	}
+	return c;
+}
+
+/* What has a value. False: it is none of them. */
+static bool parse_value(struct run *run, const char *a, const char *v)
+{
+	struct { const char *name; uint32_t *at; } numbers[] = {
+		{ "--replicas", &run->opts.replicas }, { "--clients", &run->opts.clients }, { "--slots", &run->opts.slots }, { "--seconds", &run->opts.seconds },
+		{ "--timing", &run->opts.timing }, { "--jobs", &run->jobs }, { "--runs", &run->how.runs }, { "--within", &run->how.seconds },
+	};
+
+	for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+		if (!strcmp(a, numbers[i].name)) {
+			*numbers[i].at = (uint32_t)strtoul(v, NULL, 10);
+			return true;
+		}
+	}
+	if (!strcmp(a, "--seeds")) {
+		run->seeds = strtoull(v, NULL, 10);
+	} else if (!strcmp(a, "--first")) {
+		run->first = strtoull(v, NULL, 10);
+	} else if (!strcmp(a, "--seed")) {
+		run->first = strtoull(v, NULL, 10);
+		run->seeds = 1;
+		run->one_seed = true;
+	} else if (!strcmp(a, "--minutes")) {
+		run->minutes = strtod(v, NULL);
+	} else if (!strcmp(a, "--file")) {
+		run->file = v;
+	} else if (!strcmp(a, "--without") || !strcmp(a, "--only")) {
+		run->opts.cut = parse_list(&run->cut, v, !strcmp(a, "--only"));
+	} else if (!strcmp(a, "--trap")) {
+		run->opts.trap = parse_list(&run->trap, v, false);
+		run->opts.trap_list = v;
+	} else if (!strcmp(a, "--gap")) {
+		run->opts.gap = strtoull(v, NULL, 10) * SIM_MS;
+	} else if (!strcmp(a, "--sooner")) {
+		run->opts.sooner = strtoull(v, NULL, 10) * SIM_MS;
+	} else if (!strcmp(a, "--heal")) {
+		run->opts.heal = strtoull(v, NULL, 10) * SIM_MS;
+	} else {
+		return false;
+	}
+	return true;
+}
+
+static bool parse_flag(struct run *run, const char *a)
+{
+	if (!strcmp(a, "--trace"))
+		run->opts.trace = true;
+	else if (!strcmp(a, "--one-failure"))
+		run->one_failure = true;
+	else if (!strcmp(a, "--shrink"))
+		run->shrinks = true;
+	else
+		return false;
+	return true;
+}
+
+static bool leaves_something_out(const struct run *run)
+{
+	return run->opts.cut || run->opts.gap || run->opts.sooner || run->opts.heal || run->opts.timing;
+}
+
 static void parse(struct run *run, int argc, char **argv)
 {
 	for (int i = 1; i < argc; i++) {
-		const char *a = argv[i], *v = i + 1 < argc ? argv[i + 1] : "0";
-		bool used = true;
-
-		if (!strcmp(a, "--seeds")) {
-			run->seeds = strtoull(v, NULL, 10);
-		} else if (!strcmp(a, "--first")) {
-			run->first = strtoull(v, NULL, 10);
-		} else if (!strcmp(a, "--seed")) {
-			run->first = strtoull(v, NULL, 10);
-			run->seeds = 1;
-			run->one_seed = true;
-		} else if (!strcmp(a, "--minutes")) {
-			run->minutes = strtod(v, NULL);
-		} else if (!strcmp(a, "--file")) {
-			run->file = v;
-		} else if (!strcmp(a, "--replicas")) {
-			run->opts.replicas = (uint32_t)strtoul(v, NULL, 10);
-		} else if (!strcmp(a, "--clients")) {
-			run->opts.clients = (uint32_t)strtoul(v, NULL, 10);
-		} else if (!strcmp(a, "--slots")) {
-			run->opts.slots = (uint32_t)strtoul(v, NULL, 10);
-		} else if (!strcmp(a, "--seconds")) {
-			run->opts.seconds = (uint32_t)strtoul(v, NULL, 10);
-		} else if (!strcmp(a, "--jobs")) {
-			run->jobs = (unsigned)strtoul(v, NULL, 10);
-		} else {
-			used = false;
-			if (!strcmp(a, "--trace")) {
-				run->opts.trace = true;
-			} else if (!strcmp(a, "--one-failure")) {
-				run->one_failure = true;
-			} else {
-				fprintf(stderr, "sim: unknown option '%s'\n", a);
-				exit(2);
-			}
+		if (i + 1 < argc && parse_value(run, argv[i], argv[i + 1])) {
+			i++;
+		} else if (!parse_flag(run, argv[i])) {
+			fprintf(stderr, "sim: unknown option '%s', or no value for it\n", argv[i]);
+			exit(2);
 		}
-		i += used;
 	}
 	if (run->opts.replicas > REPLICAS_MAX || run->opts.clients > CLIENTS_MAX || run->opts.slots > KV_SLOTS_MAX || run->opts.seconds < 30 || run->jobs < 1 || run->jobs > 64) {
 		fprintf(stderr, "sim: at most %d replicas, %d clients and %d calls of each, at least 30 seconds, 1 to 64 jobs\n", REPLICAS_MAX, CLIENTS_MAX,
 			KV_SLOTS_MAX);
 		exit(2);
 	}
+	if ((leaves_something_out(run) || run->shrinks) && !run->one_seed) {
+		fprintf(stderr, "sim: what is left out, and what is to be shrunk, is of one run: --seed SEED\n");
+		exit(2);
+	}
+	if (run->shrinks && leaves_something_out(run)) {
+		fprintf(stderr, "sim: only a whole run can be shrunk\n");
+		exit(2);
+	}
 }
 
 int main(int argc, char **argv)
 {
-	static struct run run = { .first = 1, .seeds = 100, .jobs = 2, .opts = { .seconds = 60 } };
+	static struct run run = { .first = 1, .seeds = 100, .jobs = 2, .opts = { .seconds = 60 }, .how = { .runs = 20000, .seconds = 60 } };
 
 	parse(&run, argc, argv);
+	run.opts.seed = run.first;
+	run.how.jobs = run.jobs;
+	if (run.shrinks)
+		return shrink(&run.opts, &run.how) ? 0 : 1;
+	if (leaves_something_out(&run))
+		trial_make_plan(&run.opts);
 	clock_gettime(CLOCK_MONOTONIC, &run.began);
 	if (run.file)
 		read_file(&run);
 	if (run.opts.trace) { /* in this process: for a debugger */
+		setvbuf(stdout, NULL, _IOLBF, 0); /* what came before an assertion that failed is seen */
 		run_one(&run, run.first);
 		puts("the run is good");
 		return 0;

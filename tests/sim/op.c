@@ -142,6 +142,7 @@ static void send(struct client *c, uint64_t number)
 	struct op *o = op_get(w, number);
 
 	o->sent = w->now;
+	trap_notice(w, PIECE_CLIENT, c->id);
 	TRACE(w, "client %u asks r%u: %s %llu, key %u, lease %llx%s", c->id, o->replica + 1, op_names[o->kind], (unsigned long long)number, o->key,
 	      (unsigned long long)o->lease, o->mode ? ", shared" : "");
 	sim_at(w, w->now + patience(c, o), (struct ev){ .kind = EV_OP_TIMEOUT, .n = number });

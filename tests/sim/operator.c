@@ -128,6 +128,27 @@ static void one_change(struct world *w)
 		ask_about(w, METHOD_CLUSTER_MEMBER_REMOVE, any->id);
 }
 
+static void changes(struct world *w)
+{
+	if (w->now < w->operator_at)
+		return;
+	for (uint64_t n = 1 + (draw(w, 3) == 0); n > 0; n--) {
+		plan_note(w, PLAN_CHANGE, PIECE_CHANGE, 0);
+		one_change(w);
+	}
+	w->operator_at = w->now + SIM_SECOND / 2 + draw(w, 4 * SIM_SECOND);
+}
+
+static void changes_by_plan(struct world *w)
+{
+	if (plan_next_at(w, PLAN_CHANGE) > w->now)
+		return;
+	while (plan_next_at(w, PLAN_CHANGE) <= w->now)
+		if (plan_take(w, PLAN_CHANGE))
+			one_change(w);
+	(void)draw(w, 4 * SIM_SECOND);
+}
+
 void operator_answer(struct world *w, enum err e)
 {
 	if (e)
@@ -140,10 +161,7 @@ void operator_event(struct world *w)
 {
 	for (uint32_t i = 0; i < w->config.replicas; i++)
 		look_at(w, &w->replicas[i]);
-	if (w->phase == PHASE_CHAOS && w->now >= w->operator_at) {
-		for (uint64_t n = 1 + (draw(w, 3) == 0); n > 0; n--)
-			one_change(w);
-		w->operator_at = w->now + SIM_SECOND / 2 + draw(w, 4 * SIM_SECOND);
-	}
+	if (w->phase == PHASE_CHAOS)
+		(w->opts.plan ? changes_by_plan : changes)(w);
 	sim_at(w, w->now + LOOK_EVERY, (struct ev){ .kind = EV_OPERATOR });
 }

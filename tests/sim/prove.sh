@@ -4,7 +4,9 @@
 # What the simulator does not play (users, alarms, backups) is put on trial before a test instead: a patch with a line "Test: NAME" in front has to
 # fail that one of meson's tests, which passes without it.
 #
-#   scripts/sim --prove [--seeds N] [NAME...]   at most N seeds each (1500), the faults NAME (all)
+#   scripts/sim --prove [--seeds N] [--shrink] [NAME...]   at most N seeds each (1500), the faults NAME (all)
+#
+# The run that found one is made smaller as well, and the small one replayed: of the fault that "shrunk" names, with --shrink of all (shrinks.sh).
 
 # Whether each fault can still be put in, and is in the table of docs/testing.md; takes no time, so CI asks it every day.
 faults_apply() {
@@ -43,11 +45,26 @@ restore() { # NAME
   grep '^+++ b/' "$top/tests/sim/faults/$1.patch" | sed 's|^+++ b/||' | while read -r f; do cp "$top/$f" "$copy/src/$f"; done
 }
 
+# Makes the run that is in $copy/out smaller, and says by how much.
+shrink_found() { # NAME
+  local seed
+  seed=$(sed -n 's/^     replay: scripts.sim --seed \([0-9]*\) .*/\1/p' "$copy/out" | head -1)
+  if shrinks "$copy/build/tests/sim/sim" "$copy/small" --seed "$seed"; then
+    printf '%-28s %s\n' "  seed $seed shrinks:" "$(sed -n '/^SMALL/{n;s/^ *//p}' "$copy/small")"
+  else
+    cat "$copy/small"
+    tail -3 "$copy/small.small" 2>/dev/null
+    echo "FAIL $1: seed $seed does not shrink to one that fails in the same way"
+    return 1
+  fi
+}
+
 prove() {
-  local seeds=1500 names=() name ok=0 bad=0 out test
+  local seeds=1500 names=() name ok=0 bad=0 out test shrunk=commits_older_terms
   while [ $# -gt 0 ]; do
     case $1 in
       --seeds) seeds=$2; shift ;;
+      --shrink) shrunk=all ;;
       *) names+=("$1") ;;
     esac
     shift
@@ -111,6 +128,9 @@ prove() {
       # The last line before the command that replays it says most.
       printf '%-28s after %4s seeds: %s\n' "$name:" "$(awk '/^COUNT/ { print $2 + $3 }' "$copy/out")" \
         "$(grep -E 'assert|ASSERT|^FAIL' "$copy/out" | head -1 | sed 's/^FAIL //' | cut -c1-160)"
+      if [ "$shrunk" = all ] || [ "$shrunk" = "$name" ]; then
+        shrink_found "$name" || bad=$((bad + 1))
+      fi
     fi
     restore "$name"
   done

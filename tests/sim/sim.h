@@ -15,10 +15,11 @@
 #define HOLDFAST_SIM_H
 
 #include "check.h"
+#include "plan.h"
 
 /* ---- the world ---- */
 
-enum phase { PHASE_CHAOS, PHASE_HEALED, PHASE_LEADER_DUE, PHASE_DRAIN, PHASE_QUIET, PHASE_END };
+enum phase { PHASE_CHAOS, PHASE_HEALED, PHASE_LEADER_DUE, PHASE_DRAIN, PHASE_QUIET, PHASE_END, PHASE_STOPPED };
 
 struct totals {
 	uint64_t seeds, failed, sim_us, events;
@@ -37,6 +38,26 @@ struct sim_options {
 	uint32_t replicas, clients, slots; /* 0: by seed */
 	uint32_t seconds;
 	bool trace, ci;
+	/* a run of which something is left out: plan.h */
+	const struct plan *plan;
+	const struct cut *cut;
+	sim_us gap;         /* at the most between one thing that goes wrong and the next; 0: as drawn */
+	sim_us sooner;      /* and all of them come by so much sooner */
+	sim_us heal;        /* when all is healed; 0: 26 s before the end */
+	uint32_t timing;    /* how long everything takes is drawn anew: the n-th time */
+	sim_us stop_at;     /* what has not failed by then is good; 0: goes on */
+	struct plan *noted; /* of this run, for others */
+	const char *trap_list;
+	const struct cut *trap; /* the run fails once all of these have been there */
+	struct verdict *verdict;
+};
+
+struct verdict { /* of a run, for the process that started it */
+	bool failed, over; /* over: it came to its end */
+	char check[320];   /* what failed, without its figures: the same for the same check */
+	char text[1024];   /* and with them */
+	sim_us at;
+	uint64_t events, lines; /* of the trace */
 };
 
 struct config { /* drawn from the seed */
@@ -66,7 +87,10 @@ struct world {
 	struct config config;
 	struct rng rng, net_rng, disk_rng, fault_rng, cache_rng, part_rng;
 	sim_us now;
-	uint64_t next_seq;
+	uint64_t next_seq, trace_lines;
+	uint32_t faults_seen[PIECE_COUNT];
+	size_t plan_next[PLAN_SOURCES];
+	struct cut trapped;
 	struct queue queue;
 	enum phase phase;
 	sim_us heal_at, leader_due_at, drain_at, end_at;
@@ -114,5 +138,10 @@ void world_run(struct world *w); /* the whole run, opts set; ends the process wh
 struct state world_initial_state(const struct world *w);
 struct core_config world_core_config(struct replica *r);
 uint32_t world_slot_of(const struct world *w, member_id id); /* whose address is, or was, that of the member; UINT32_MAX: there never was one */
+#define HEALED_US (26 * SIM_SECOND) /* from the healing to the end */
+static inline sim_us world_chaos(const struct sim_options *o) { return o->seconds * SIM_SECOND - HEALED_US; }
+static inline bool left_out(const struct world *w, enum piece p, uint32_t number) { return w->opts.cut && cut_has(w->opts.cut, p, number); }
+static inline bool does_without(const struct world *w, enum piece p) { return w->opts.cut && w->opts.cut->whole[p]; }
+void verdict_note(const struct world *w, const char *check, const char *text); /* event.c: the run fails */
 
 #endif

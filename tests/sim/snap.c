@@ -230,7 +230,7 @@ static void install_part(struct replica *r, const struct snapshot_job *job)
 static bool crashes_now(struct replica *r, enum snapshot_job_kind kind)
 {
 	return r->w->phase == PHASE_CHAOS && (kind == SNAPSHOT_WRITE || kind == SNAPSHOT_LOAD || kind == SNAPSHOT_INSTALL) &&
-	       rng_chance(&r->w->part_rng, CRASHES);
+	       rng_chance(&r->w->part_rng, CRASHES) && !does_without(r->w, PIECE_INSTALL_CRASHES);
 }
 
 static void run(struct replica *r)

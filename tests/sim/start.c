@@ -152,6 +152,8 @@ void replica_start(struct replica *r)
 	ASSERT(!r->up);
 	if (r->boot == 0 && !r->wiped)
 		r->ppm = draw_ppm(w, &w->rng);
+	if (does_without(w, PIECE_CLOCKS))
+		r->ppm = 0;
 	r->boot++;
 	r->generation++;
 	r->up = true;

@@ -147,7 +147,8 @@ void watcher_init(struct world *w, uint32_t id)
 		draw_watch(x, &x->watches[i]);
 	x->observes = rng_chance(&x->rng, 250000);
 	x->election = w->config.locks - 1 - (uint32_t)rng_below(&x->rng, ELECTIONS_MAX);
-	sim_at(w, rng_below(&x->rng, SIM_SECOND), (struct ev){ .kind = EV_WATCHER, .a = id });
+	if (!left_out(w, PIECE_WATCHER, id))
+		sim_at(w, rng_below(&x->rng, SIM_SECOND), (struct ev){ .kind = EV_WATCHER, .a = id });
 }
 
 void watcher_think(struct watcher *x)

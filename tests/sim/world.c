@@ -89,17 +89,80 @@ static void draw_calm(struct world *w)
 
 static void draw_phases(struct world *w)
 {
-	sim_us end = w->opts.seconds * SIM_SECOND;
-
-	w->end_at = end;
-	w->drain_at = end - 16 * SIM_SECOND;
-	w->leader_due_at = end - 20 * SIM_SECOND;
-	w->heal_at = end - 26 * SIM_SECOND;
+	w->heal_at = w->opts.heal ? w->opts.heal : world_chaos(&w->opts);
+	w->leader_due_at = w->heal_at + 6 * SIM_SECOND;
+	w->drain_at = w->heal_at + 10 * SIM_SECOND;
+	w->end_at = w->heal_at + HEALED_US;
 	sim_at(w, w->heal_at, (struct ev){ .kind = EV_PHASE, .n = PHASE_HEALED });
 	sim_at(w, w->leader_due_at, (struct ev){ .kind = EV_PHASE, .n = PHASE_LEADER_DUE });
 	sim_at(w, w->drain_at, (struct ev){ .kind = EV_PHASE, .n = PHASE_DRAIN });
-	sim_at(w, end - 4 * SIM_SECOND, (struct ev){ .kind = EV_PHASE, .n = PHASE_QUIET });
+	sim_at(w, w->end_at - 4 * SIM_SECOND, (struct ev){ .kind = EV_PHASE, .n = PHASE_QUIET });
 	sim_at(w, w->end_at, (struct ev){ .kind = EV_PHASE, .n = PHASE_END });
+}
+
+/* What is so or not. */
+static void leave_out_traits(struct world *w)
+{
+	struct config *cf = &w->config;
+
+	if (does_without(w, PIECE_LOSS))
+		cf->loss = 0;
+	if (does_without(w, PIECE_DUPLICATES))
+		cf->dup = 0;
+	if (does_without(w, PIECE_LATE))
+		cf->late = 0;
+	if (does_without(w, PIECE_REORDER))
+		cf->ordered = true;
+	if (does_without(w, PIECE_JITTER))
+		cf->jitter = 100;
+	if (does_without(w, PIECE_CALL_LOSS))
+		cf->client_loss = 0;
+	if (does_without(w, PIECE_SNAPSHOTS))
+		cf->snapshot_count = 100000;
+	if (does_without(w, PIECE_CHUNKS))
+		cf->snapshot_chunk = 0;
+	if (does_without(w, PIECE_COMPACTION))
+		cf->auto_compact_ms = 0, cf->auto_compact_revisions = 0;
+	if (does_without(w, PIECE_BIG_VALUES))
+		cf->big_values = 0;
+	if (does_without(w, PIECE_LIMITS))
+		cf->max_pending = cf->max_waiters = 100000;
+	if (does_without(w, PIECE_SHORT_LOG))
+		cf->log_memory = cf->append_bytes = cf->inflight = 0;
+	if (does_without(w, PIECE_LINE))
+		cf->admit_window = 0;
+	if (does_without(w, PIECE_SLOTS))
+		cf->kv_slots = 1;
+}
+
+static void leave_out(struct world *w)
+{
+	struct config *cf = &w->config;
+	uint32_t least = cf->members ? operator_slots(0) : 1;
+
+	if (w->opts.noted)
+		w->opts.noted->counts[PIECE_REPLICA] = cf->replicas;
+	if (!w->opts.cut)
+		return;
+	while (cf->replicas > least && left_out(w, PIECE_REPLICA, cf->replicas))
+		cf->replicas--;
+	leave_out_traits(w);
+}
+
+/* Who there is besides replicas; by a plan each is drawn as if all replicas had been. */
+static void note_who(struct world *w)
+{
+	struct plan *p = w->opts.noted;
+
+	if (w->opts.plan)
+		w->rng = w->opts.plan->people_rng;
+	if (!p)
+		return;
+	p->people_rng = w->rng;
+	p->counts[PIECE_CLIENT] = w->config.clients;
+	p->counts[PIECE_WATCHER] = w->config.watchers;
+	p->counts[PIECE_CACHER] = w->config.cachers;
+	p->counts[PIECE_USER] = w->config.users;
 }
 
 static void begin(struct world *w)
@@ -107,12 +170,12 @@ static void begin(struct world *w)
 	member_id ids[REPLICAS_MAX];
 
 	rng_init(&w->rng, w->opts.seed);
-	rng_init(&w->net_rng, rng_next(&w->rng));
-	rng_init(&w->disk_rng, rng_next(&w->rng));
+	rng_init(&w->net_rng, rng_next(&w->rng) ^ w->opts.timing * UINT64_C(0x9e3779b97f4a7c15));
+	rng_init(&w->disk_rng, rng_next(&w->rng) ^ w->opts.timing * UINT64_C(0x9e3779b97f4a7c15));
 	rng_init(&w->fault_rng, rng_next(&w->rng));
 	draw_config(w);
 	draw_flapping(w);
-	w->config.members = w->opts.seed % 5 == 2;
+	w->config.members = w->opts.seed % 5 == 2 && !does_without(w, PIECE_MEMBERS);
 	if (w->opts.slots)
 		w->config.kv_slots = w->opts.slots;
 	if (w->config.members) {
@@ -120,6 +183,7 @@ static void begin(struct world *w)
 		w->config.wipes = false; /* slots are: they begin with empty disks */
 	}
 	draw_calm(w);
+	leave_out(w);
 	draw_phases(w);
 	for (uint32_t i = 0; i < w->config.replicas; i++) {
 		replica_init(w, i);
@@ -132,6 +196,7 @@ static void begin(struct world *w)
 		replica_start(&w->replicas[i]);
 	if (w->config.members)
 		sim_at(w, SIM_SECOND, (struct ev){ .kind = EV_OPERATOR });
+	note_who(w);
 	for (uint32_t i = 0; i < w->config.clients; i++)
 		client_init(w, i);
 	for (uint32_t i = 0; i < w->config.watchers; i++)
@@ -141,6 +206,8 @@ static void begin(struct world *w)
 	for (uint32_t i = 0; i < w->config.users; i++)
 		user_init(w, i);
 	faults_begin(w);
+	if (w->opts.stop_at)
+		sim_at(w, w->opts.stop_at, (struct ev){ .kind = EV_PHASE, .n = PHASE_STOPPED });
 	TRACE(w, "seed %llu: %u replicas, %u clients, %u keys, %u locks, loss %u, delay %llu..+%llu us, disk %llu us, snapshots every %llu",
 	      (unsigned long long)w->opts.seed, w->config.replicas, w->config.clients, w->config.keys, w->config.locks, w->config.loss,
 	      (unsigned long long)w->config.delay, (unsigned long long)w->config.jitter, (unsigned long long)w->config.disk_delay,
@@ -236,6 +303,8 @@ static void answer_arrives(struct world *w, struct ev *e)
 static void next_phase(struct world *w, enum phase p)
 {
 	w->phase = p;
+	if (p == PHASE_STOPPED)
+		return;
 	if (p == PHASE_HEALED) {
 		TRACE(w, "all is healed");
 		faults_heal(w);
@@ -315,10 +384,12 @@ void world_run(struct world *w)
 	struct ev e;
 
 	begin(w);
-	while (w->phase != PHASE_END && sim_next(w, &e)) {
+	while (w->phase < PHASE_END && sim_next(w, &e)) {
 		w->totals.events++;
 		handle(w, &e);
 	}
+	if (w->phase == PHASE_STOPPED)
+		return; /* the process ends */
 	/* What was proposed a moment ago may not have been heard of everywhere yet. */
 	while (!check_settled(w) && w->now < w->end_at + SIM_SECOND && sim_next(w, &e))
 		handle(w, &e);
