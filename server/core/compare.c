@@ -87,7 +87,7 @@ static void begin(struct core *c)
 		const struct member_record *m = CONTAINER_OF(r, struct member_record, base);
 		struct compared *of = &k->of[k->len++];
 
-		*of = (struct compared){ .id = m->id, .voter = !m->learner && !m->joining };
+		*of = (struct compared){ .id = m->id, .voter = member_counts(m) };
 		if (m->id == c->config.member) {
 			of->answered = true;
 			of->hash = state_hash(&c->state);

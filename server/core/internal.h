@@ -455,6 +455,7 @@ struct core {
 	size_t peers_len;
 	struct snapshots snapshots;
 	raft_index change_index; /* leader: of the membership change it proposed last */
+	time_ms leave_at;        /* leader: when a voter began to leave last, or it began to lead; by core_clock */
 	time_ms led_at;          /* when there was a leader last, or the start; by core_clock */
 	time_ms member_ask_at;   /* without a vote and a leader: when to ask whether we are still a member */
 	struct list transfers;   /* calls that wait for another leader */

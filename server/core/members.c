@@ -7,7 +7,9 @@
  *   (V3) who is to be counted has bound its data directory first: from then on a wiped disk cannot pass for its own.
  *   (V4) a leader hands the lead over before its own removal enters a log: it stays in no cell that it leads.
  *   (V5) raft learns of a change when it is applied. A replica that applies its own removal stops.
- * What only waits for its turn (V1, V4) stays where it is and is tried again. */
+ *   (V6) a voter leaves first (G5 in member_change.c), and its removal is proposed when that is applied. Should nobody ask for it any more by then,
+ *        the leader does.
+ * What only waits for its turn (V1, V4, V6) stays where it is and is tried again. */
 #include "internal.h"
 
 enum { CATCH_UP_MAX = 1000 }; /* entries that one may lack who is to be counted: little enough for less than a second */
@@ -174,6 +176,30 @@ static enum err leave_first(struct core *c, struct buf *details)
 	return ERR_UNHEALTHY;
 }
 
+static enum err propose_own(struct core *c, uint32_t kind, member_id id)
+{
+	struct buf payload = { 0 };
+	enum err e;
+
+	pbw_u64(&payload, 1, kind);
+	pbw_fixed64(&payload, 2, id);
+	e = core_propose_own(c, CMD(MEMBER_CHANGE), buf_view(&payload));
+	buf_free(&payload);
+	return e;
+}
+
+/* V6. Those that are left are known to be enough. */
+static enum err weigh_removal(struct core *c, const struct member_change *ch, struct buf *details)
+{
+	enum err e = weigh_quorum(c, ch, details);
+
+	if (!e && ch->id == c->config.member)
+		e = leave_first(c, details);
+	if (!e)
+		e = propose_own(c, MEMBER_CHANGE(LEAVE), ch->id);
+	return e ? e : ERR_TOO_MANY_REQUESTS;
+}
+
 static enum err weigh(struct core *c, const struct member_change *ch, struct buf *details)
 {
 	const struct member_record *m = member_find(&c->state, ch->id);
@@ -187,9 +213,7 @@ static enum err weigh(struct core *c, const struct member_change *ch, struct buf
 		e = weigh_readiness(c, m, details);
 		return e ? e : weigh_quorum(c, ch, details);
 	case MEMBER_CHANGE(REMOVE):
-		if (member_counts(m))
-			e = weigh_quorum(c, ch, details);
-		return e || ch->id != c->config.member ? e : leave_first(c, details);
+		return member_counts(m) ? weigh_removal(c, ch, details) : ERR_OK;
 	default:
 		return ERR_OK;
 	}
@@ -222,29 +246,32 @@ enum err members_before_propose(struct core *c, struct slice payload, struct buf
 
 bool members_only_leaders_change(struct slice payload)
 {
-	return wire_find_u64(payload, 1, 0) == MEMBER_CHANGE(JOIN);
+	uint64_t kind = wire_find_u64(payload, 1, 0);
+
+	return kind == MEMBER_CHANGE(JOIN) || kind == MEMBER_CHANGE(LEAVE);
 }
 
-/* Leader: who was added as a voter and has caught up is counted from now on. */
+/* Leader: who was added as a voter and has caught up is counted from now on; who was about to be removed when whoever asked for it fell silent is. */
 void members_tick(struct core *c)
 {
+	bool forgotten = core_clock(c) - c->leave_at > 2 * (time_ms)c->config.election_timeout_ms;
 	struct tree_cursor cursor;
 	struct buf details = { 0 };
 	member_id ready = 0;
+	uint32_t kind = 0;
 
 	for (struct tree_record *r = tree_first(&cursor, &c->state.members); r && !ready; r = tree_next(&cursor)) {
 		const struct member_record *m = CONTAINER_OF(r, struct member_record, base);
 
 		if (m->joining && weigh_readiness(c, m, &details) == ERR_OK)
-			ready = m->id;
-	}
-	buf_clear(&details);
-	if (ready) {
-		pbw_u64(&details, 1, MEMBER_CHANGE(JOIN));
-		pbw_fixed64(&details, 2, ready);
-		core_propose_own(c, CMD(MEMBER_CHANGE), buf_view(&details));
+			kind = MEMBER_CHANGE(JOIN);
+		else if (m->leaving && forgotten)
+			kind = MEMBER_CHANGE(REMOVE);
+		ready = kind ? m->id : 0;
 	}
 	buf_free(&details);
+	if (ready)
+		propose_own(c, kind, ready);
 }
 
 /* One that has no vote, or has heard nothing of its own joining yet, never campaigns, and one that slept for long may know the present voters as learners
@@ -293,6 +320,8 @@ enum err members_apply(struct core *c, struct slice payload, raft_index index, s
 	c->out.members_changed = true;
 	if (ch.id == c->config.member)
 		c->publish_due = true;
+	if (ch.kind == MEMBER_CHANGE(LEAVE))
+		c->leave_at = core_clock(c);
 	c->seen.promotions += ch.kind == MEMBER_CHANGE(PROMOTE) && core_leads(c);
 	if (ch.kind == MEMBER_CHANGE(REMOVE)) {
 		snapshot_send_forget(c, ch.id);

@@ -12,6 +12,7 @@ static void promote(struct core *c)
 {
 	c->promoted = c->term;
 	c->change_index = 0; /* whatever came before is applied */
+	c->leave_at = core_clock(c);
 	lessor_promote(c->lessor, c->now);
 	memset(&c->compact, 0, sizeof c->compact);
 	bounds_begin(c);

@@ -18,7 +18,8 @@ struct member_record {
 	struct tree_record base;
 	member_id id;
 	bool learner;
-	bool joining;         /* added as a voter, and not counted before it has caught up; never together with learner */
+	bool joining;         /* added as a voter, and not counted before it has caught up; of these three one at most */
+	bool leaving;         /* was a voter, and is to be removed */
 	uint64_t data_dir_id; /* 0: not bound yet; once bound it never changes (a wiped disk cannot pass for the old one) */
 	char *name;           /* NUL-terminated, owned; "" when not known yet */
 	char **peer_urls, **client_urls; /* owned */
@@ -66,7 +67,7 @@ struct member_change {
 /* Whether it counts toward quorums. */
 static inline bool member_counts(const struct member_record *m)
 {
-	return !m->learner && !m->joining;
+	return !m->learner && !m->joining && !m->leaving;
 }
 bool member_was_removed(const struct state *st, member_id id);
 /* What can be said against the change by the state alone: ERR_MEMBER_EXISTS, ERR_PEER_URL_EXISTS, ERR_TOO_MANY_LEARNERS, ERR_TOO_MANY_MEMBERS,

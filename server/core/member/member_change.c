@@ -5,7 +5,10 @@
  *   (G2) between two states that follow each other at most one member more, or one fewer, counts.
  *   (G3) a voter that is added is not counted before it has caught up (joining): no quorum ever waits for one that has yet to be started, or
  *        never will be since its address is wrong.
- *   (G4) there is always one that counts, and an ID that was removed is never a member again. */
+ *   (G4) there is always one that counts, and an ID that was removed is never a member again.
+ *   (G5) a voter goes in two steps: it is counted no more (leaving), and then it is removed. Who hears that it was removed stops for good, and may be
+ *        needed for a quorum by those who have not heard yet that they do without it. Whoever has the second step in its log knows the first as
+ *        committed, across a crash too (take_write in ready.c); so once the second is committed, a quorum of those who are left knows. */
 #include "base/mem.h"
 #include "core/member/member_record.h"
 
@@ -145,6 +148,10 @@ enum err member_change_check(const struct state *st, const struct member_change 
 		return m->learner ? ERR_OK : ERR_MEMBER_NOT_LEARNER;
 	case KIND(JOIN):
 		return m->joining ? ERR_OK : ERR_MEMBER_NOT_LEARNER;
+	case KIND(LEAVE):
+		if (!member_counts(m))
+			return ERR_MEMBER_NOT_LEARNER;
+		/* fall through */
 	case KIND(REMOVE): /* G4 */
 		return member_counts(m) && n.counted == 1 ? ERR_MEMBER_NOT_ENOUGH_STARTED : ERR_OK;
 	case KIND(UPDATE):
@@ -214,6 +221,8 @@ static void edit(struct state *st, const struct member_change *ch, struct url_li
 	r = (struct member_record *)tree_edit_begin(&st->members, slice_of(key, sizeof(key)));
 	if (ch->kind == KIND(UPDATE))
 		member_record_set_peer_urls(r, peers);
+	else if (ch->kind == KIND(LEAVE))
+		r->leaving = true;
 	else
 		r->learner = r->joining = false;
 	tree_edit_end(&st->members, &r->base);

@@ -21,6 +21,7 @@ enum { /* of internal.MemberRecord */
 	FIELD_LEARNER = 5,
 	FIELD_DATA_DIR_ID = 6,
 	FIELD_JOINING = 7,
+	FIELD_LEAVING = 8,
 };
 
 static const struct member_record *record_of(const struct tree_record *r)
@@ -134,6 +135,7 @@ static struct tree_record *member_record_clone(const struct tree_record *r)
 
 	copy->learner = m->learner;
 	copy->joining = m->joining;
+	copy->leaving = m->leaving;
 	copy->data_dir_id = m->data_dir_id;
 	return &copy->base;
 }
@@ -161,6 +163,7 @@ static void member_record_encode(const struct tree_record *r, struct buf *out)
 	pbw_u64(out, FIELD_LEARNER, m->learner);
 	pbw_fixed64(out, FIELD_DATA_DIR_ID, m->data_dir_id);
 	pbw_u64(out, FIELD_JOINING, m->joining);
+	pbw_u64(out, FIELD_LEAVING, m->leaving);
 }
 
 static uint64_t member_record_hash(const struct tree_record *r)
@@ -191,11 +194,12 @@ static struct member_record *from_message(const Holdfast__Internal__MemberRecord
 	struct url_list clients = url_list_of(pb->client_urls, pb->n_client_urls);
 	struct member_record *r;
 
-	if (pb->id == 0 || (pb->learner && pb->joining) || !member_name_fits(pb->name) || !member_urls_fit(peers) || !member_urls_fit(clients))
+	if (pb->id == 0 || pb->learner + pb->joining + pb->leaving > 1 || !member_name_fits(pb->name) || !member_urls_fit(peers) || !member_urls_fit(clients))
 		return NULL;
 	r = member_record_new(pb->id, pb->name, peers, clients);
 	r->learner = pb->learner;
 	r->joining = pb->joining;
+	r->leaving = pb->leaving;
 	r->data_dir_id = pb->data_dir_id;
 	return r;
 }

@@ -234,7 +234,7 @@ START_TEST(member__record_is_never_taken_for_another)
 			b.ptr[i] ^= (uint8_t)(1u << bit);
 		}
 	}
-	buf_append(&b, "\x40\x01", 2); /* field 8: not known */
+	buf_append(&b, "\x48\x01", 2); /* field 9: not known */
 	ck_assert_int_eq(member_record_type.decode(buf_view(&b), &r), ERR_CORRUPT);
 	buf_free(&b);
 	state_deinit(&st);
@@ -290,6 +290,54 @@ START_TEST(change__learner_is_counted_once_it_is_promoted)
 	ck_assert_int_eq(change(&st, KIND(PROMOTE), 9, NULL), ERR_MEMBER_NOT_FOUND);
 	ck_assert_int_eq(change(&st, KIND(PROMOTE), 7, NULL), ERR_OK);
 	ck_assert(member_counts(member_find(&st, 7)));
+	state_deinit(&st);
+}
+END_TEST
+
+static void check_survives(const struct member_record *m)
+{
+	struct tree_record *r;
+	struct buf b = { 0 };
+
+	member_record_type.encode(&m->base, &b);
+	ck_assert_int_eq(member_record_type.decode(buf_view(&b), &r), ERR_OK);
+	ck_assert_uint_eq(member_record_type.hash(r), member_record_type.hash(&m->base));
+	ck_assert(member_counts(CONTAINER_OF(r, struct member_record, base)) == member_counts(m));
+	tree_record_unref(&member_record_type, r);
+	buf_free(&b);
+}
+
+START_TEST(change__voter_that_leaves_is_counted_no_more_until_it_is_removed)
+{
+	struct state st;
+
+	set_up(&st);
+	ck_assert_int_eq(change(&st, KIND(ADD_LEARNER), 7, ADDRESS), ERR_OK);
+	ck_assert_int_eq(change(&st, KIND(LEAVE), 7, NULL), ERR_MEMBER_NOT_LEARNER);
+	ck_assert_int_eq(change(&st, KIND(LEAVE), 9, NULL), ERR_MEMBER_NOT_FOUND);
+	check_survives(member_find(&st, 7));
+	ck_assert_int_eq(change(&st, KIND(PROMOTE), 7, NULL), ERR_OK);
+	ck_assert_int_eq(change(&st, KIND(LEAVE), 7, NULL), ERR_OK);
+	ck_assert(!member_counts(member_find(&st, 7)));
+	ck_assert(!member_find(&st, 7)->learner);
+	check_survives(member_find(&st, 7));
+	ck_assert_int_eq(change(&st, KIND(LEAVE), 7, NULL), ERR_MEMBER_NOT_LEARNER);
+	ck_assert_int_eq(change(&st, KIND(JOIN), 7, NULL), ERR_MEMBER_NOT_LEARNER);
+	ck_assert_int_eq(change(&st, KIND(PROMOTE), 7, NULL), ERR_MEMBER_NOT_LEARNER);
+	ck_assert_int_eq(change(&st, KIND(REMOVE), 7, NULL), ERR_OK);
+	ck_assert_ptr_null(member_find(&st, 7));
+	state_deinit(&st);
+}
+END_TEST
+
+START_TEST(change__last_voter_does_not_leave)
+{
+	static const char *const url[] = { ADDRESS };
+	struct state st;
+
+	state_init(&st);
+	member_add_initial(&st, &(struct member_spec){ .name = "a", .peer_urls = url, .peer_urls_len = 1 }, "t");
+	ck_assert_int_eq(change(&st, KIND(LEAVE), member_derive_id(url, 1, "t"), NULL), ERR_MEMBER_NOT_ENOUGH_STARTED);
 	state_deinit(&st);
 }
 END_TEST
@@ -408,6 +456,8 @@ int main(void)
 	tcase_add_test(tc, member__record_is_never_taken_for_another);
 	tcase_add_test(tc, change__voter_is_counted_once_it_has_joined);
 	tcase_add_test(tc, change__learner_is_counted_once_it_is_promoted);
+	tcase_add_test(tc, change__voter_that_leaves_is_counted_no_more_until_it_is_removed);
+	tcase_add_test(tc, change__last_voter_does_not_leave);
 	tcase_add_test(tc, change__removed_id_never_comes_back_and_its_address_may);
 	tcase_add_test(tc, change__addresses_are_nobody_elses);
 	tcase_add_test(tc, change__members_and_removed_are_bounded);
