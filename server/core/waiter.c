@@ -107,6 +107,8 @@ static struct call_id call_here(struct core *c, const struct lock_request *r, co
 static void encode_lock(struct core *c, const struct call *call, const struct lock_request *r, const struct core_request *from,
 			struct buf *out)
 {
+	const struct client_stream *stream = r->with_stream ? sessions_find(c, r->lease) : NULL;
+
 	pbw_bytes(out, 1, r->name);
 	pbw_fixed64(out, 2, (uint64_t)call->lock->lease);
 	pbw_u64(out, 3, r->mode);
@@ -120,6 +122,7 @@ static void encode_lock(struct core *c, const struct call *call, const struct lo
 	pbw_bytes(out, 10, r->value);
 	pbw_i64(out, 11, from->now_unix_ms);
 	pbw_u64(out, 12, r->with_stream);
+	pbw_u64(out, 14, stream ? stream->tag : 0);
 	call_id_put(out, 13, call_here(c, r, from));
 }
 

@@ -9,8 +9,8 @@
  *   (J4) the place goes with the last of those who ask for it. One that is held goes only when all who ever asked for it have given up: somebody
  *        whose place another took over (J6) may have been told of the hold. What the leader ends (waiting_only) it leaves once it is held, too,
  *        since the call itself may have been told.
- *   (J5) a call that says so (with_stream) does something only while the replica that it was asked of has its session's stream: one that its client
- *        gave up for another replica, and that comes late, neither makes a place that nobody remembers, nor takes away that of a later call, nor puts
+ *   (J5) a call that says so (with_stream) does something only while the replica that it was asked of has its session's stream, the very one that it had then: one
+ *        that its client gave up for another replica, and that comes late, even if the session is back by then, neither makes a place that nobody remembers, nor takes away that of a later call, nor puts
  *        its campaign's value over what was proclaimed since.
  *   (J6) a call says which one was the latest, as was known where it was asked (saw). When that is the latest still, its client made it after
  *        all that ask, and it takes over: it alone asks from then on. Otherwise nobody can tell which of them the client made last. It may be one that
@@ -73,7 +73,9 @@ static bool comes_late(const struct kv_env *env, const Holdfast__Internal__LockC
 	const struct open_session *s = m->with_stream ? session_find(env->state, m->lease) : NULL;
 	struct call_id call = call_of(m->call);
 
-	return m->with_stream && (!s || call.member != s->place.member || call.boot != s->place.boot);
+	if (!m->with_stream)
+		return false;
+	return !s || call.member != s->place.member || call.boot != s->place.boot || (m->stream && m->stream != s->place.stream);
 }
 
 /* Whether a contender that joins the queue now holds at once. */
