@@ -111,6 +111,8 @@ void check_observed(struct watcher *x, struct slice bytes);
 void check_watch_end(struct world *w);
 bool check_reaches_a_member(struct world *w, const struct replica *r); /* up */
 
+void check_able(struct world *w); /* check_able.c: from time to time */
+
 void check_phase(struct world *w, uint64_t phase); /* check_end.c */
 bool check_settled(const struct world *w); /* all replicas have applied all */
 void check_end(struct world *w);

@@ -116,23 +116,28 @@ static void check_replicas(struct world *w)
 	}
 }
 
-/* A run in which nothing went wrong proves nothing, nor one in which nobody got anything done. Where members come and go, those who are left may be too few
- * to choose another leader while the last one is away; and so may they be while one that lost what it had acknowledged does not vote. And the same one may
- * be chosen again and again. */
-static void check_worth(struct world *w)
+/* A run in which nothing went wrong proves little, nor one in which nobody got anything done: the others have to, and main.c sees to it that such runs are
+ * rare. By itself it is no failure. What goes wrong is drawn: for half a minute no majority may be able to do anything, since storms, pauses and
+ * crashes follow each other, or ways may be too narrow for the clients there are, so that they give up before it is their turn. That a majority
+ * which is able has a leader is checked all the time (check_able.c), and so is that everybody is served in the end. Where members come and go,
+ * those who are left may be too few to choose another leader while the last one is away. */
+static void note_worth(struct world *w)
 {
-	const struct totals *t = &w->totals;
+	struct totals *t = &w->totals;
+	bool quiet = t->crashes == 0 || t->elections <= 1 ||
+		     (w->config.replicas > 1 && (t->partitions == 0 || (t->leader_changes <= 1 && t->elections <= 3 && t->wipes == 0 && t->changes == 0 && t->losses == 0)));
 
-	if (w->opts.seconds < 40 || w->opts.plan)
+	if (w->opts.seconds < 40)
 		return;
-	CHECK(w, "worth", w->config.calm || (t->crashes > 0 && t->elections > 1), "%llu crashes, %llu elections: too quiet", (unsigned long long)t->crashes,
-	      (unsigned long long)t->elections);
-	CHECK(w, "worth", w->config.replicas == 1 || w->config.calm || (t->partitions > 0 && (t->leader_changes > 1 || t->elections > 3 || t->wipes > 0 || t->changes > 0 || t->losses > 0)),
-	      "%llu partitions, %llu elections, %llu changes of the leader: too quiet", (unsigned long long)t->partitions, (unsigned long long)t->elections,
-	      (unsigned long long)t->leader_changes);
-	CHECK(w, "worth", t->grants > 0 && t->hand_overs > 0 && t->writes > 0 && t->reads > 0 && t->keep_alives > 0,
-	      "%llu grants, %llu hand-overs, %llu writes, %llu reads, %llu keep-alives", (unsigned long long)t->grants,
-	      (unsigned long long)t->hand_overs, (unsigned long long)t->writes, (unsigned long long)t->reads, (unsigned long long)t->keep_alives);
+	if (!w->config.calm && quiet)
+		t->poor = 1;
+	if (t->grants == 0 || t->hand_overs == 0 || t->writes == 0 || t->reads == 0 || t->keep_alives == 0)
+		t->poor = 1;
+	if (t->poor)
+		TRACE(w, "the run proves little: %llu crashes, %llu partitions, %llu elections, %llu changes of the leader, %llu grants, %llu hand-overs, %llu writes, %llu reads, %llu keep-alives",
+		      (unsigned long long)t->crashes, (unsigned long long)t->partitions, (unsigned long long)t->elections, (unsigned long long)t->leader_changes,
+		      (unsigned long long)t->grants, (unsigned long long)t->hand_overs, (unsigned long long)t->writes, (unsigned long long)t->reads,
+		      (unsigned long long)t->keep_alives);
 }
 
 /* A session that its client knows nothing of, forgotten in the log, holds writers up for its TTL once there is a leader again, and so maybe until the
@@ -176,5 +181,5 @@ void check_end(struct world *w)
 	CHECK(w, "liveness", check_lock_left(w) <= left, "%u contenders are left in queues", check_lock_left(w));
 	check_replicas(w);
 	check_watch_end(w);
-	check_worth(w);
+	note_worth(w);
 }

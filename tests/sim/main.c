@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { FAILURES_MAX = 30, CHILD_SECONDS = 240 };
+enum { FAILURES_MAX = 30, CHILD_SECONDS = 240, POOR_ONE_IN = 100 };
 
 struct run {
 	struct sim_options opts;
@@ -173,6 +173,15 @@ static void print_speed(struct run *run)
 	       (double)t->sim_us / 1e6 / run->processor, v[0], v[n / 10], v[n / 2], v[n - 1], (double)t->operations * 1e6 / (double)t->work_us);
 }
 
+/* Runs that prove little are rare, or something is wrong with what is drawn, or with the cell. */
+static void judge_worth(struct run *run)
+{
+	if (run->totals.poor <= 2 + run->totals.seeds / POOR_ONE_IN)
+		return;
+	printf("FAIL worth: %llu of %llu runs prove little (--trace says why)\n", (unsigned long long)run->totals.poor, (unsigned long long)run->totals.seeds);
+	run->totals.failed++;
+}
+
 #define N(x) (unsigned long long)t->x
 
 static void print_totals(struct run *run)
@@ -203,6 +212,8 @@ static void print_totals(struct run *run)
 	       "%llu leaders told; %llu sessions in calm runs\n",
 	       N(library_sessions), N(library_jeopardies), N(library_hits), N(library_writes), N(library_told), N(library_grants), N(library_lost),
 	       N(library_leaders), N(library_calm));
+	if (t->poor > 0)
+		printf("TOTAL worth: %llu runs prove little\n", N(poor));
 	printf("COUNT %llu %llu\n", N(seeds), N(failed));
 }
 
@@ -396,6 +407,7 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	run_all(&run);
+	judge_worth(&run);
 	print_totals(&run);
 	free(run.listed.at);
 	free(run.speeds.at);

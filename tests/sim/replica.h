@@ -66,6 +66,7 @@ enum ev_kind {
 	EV_USER_HEARD, /* a: user, b: replica, n: whether it serves */
 	EV_PHASE,      /* n: enum phase */
 	EV_OPERATOR,
+	EV_LOOK,
 };
 
 struct ev {

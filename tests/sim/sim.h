@@ -23,6 +23,7 @@ enum phase { PHASE_CHAOS, PHASE_HEALED, PHASE_LEADER_DUE, PHASE_DRAIN, PHASE_QUI
 
 struct totals {
 	uint64_t seeds, failed, sim_us, events;
+	uint64_t poor; /* runs that prove little */
 	uint64_t elections, leader_changes, crashes, partitions, pauses, stalls, slow_links, lost_packets, packets, damages, losses;
 	uint64_t grants, hand_overs, lease_ends, snapshots, installs, chunks, resumed, parts_dropped, writes, reads, keep_alives, anew, unknown, requests, lock_refusals;
 	uint64_t client_freezes, cancels, entries, campaigns, batches, compactions, recipes, watch_events, watch_cancels, observed, transfers, wipes;
@@ -131,6 +132,10 @@ struct world {
 	uint64_t writes_at_leader_due, grants_at_leader_due;
 	uint64_t operator_calls;
 	sim_us operator_at;
+	struct {
+		sim_us since[1u << REPLICAS_MAX]; /* by replicas, as bits: since when they have been able; SIM_NEVER: they are not */
+		sim_us led_at;                    /* when anybody led last */
+	} able;
 	struct totals totals;
 };
 

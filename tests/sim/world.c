@@ -196,6 +196,7 @@ static void begin(struct world *w)
 		replica_start(&w->replicas[i]);
 	if (w->config.members)
 		sim_at(w, SIM_SECOND, (struct ev){ .kind = EV_OPERATOR });
+	sim_at(w, SIM_SECOND, (struct ev){ .kind = EV_LOOK });
 	note_who(w);
 	for (uint32_t i = 0; i < w->config.clients; i++)
 		client_init(w, i);
@@ -366,6 +367,7 @@ static void handle(struct world *w, struct ev *e)
 	case EV_STREAM: watcher_event(w, e); break;
 	case EV_OUTPUT: watcher_take(&w->watchers[e->a], e); break;
 	case EV_OPERATOR: operator_event(w); break;
+	case EV_LOOK: check_able(w); break;
 	case EV_CACHER: cacher_think(&w->cachers[e->a]); break;
 	case EV_CACHER_IN: cacher_arrives(w, e); break;
 	case EV_CACHER_OUT: cacher_take(&w->cachers[e->a], e); break;
