@@ -99,24 +99,26 @@ static void after_lock(struct core *c, const struct applying *a)
 		bound_note(c, ct);
 }
 
-/* Whose call it was, if it was one that asked for that place. */
-static struct call_id abandoned_call(const struct applying *a)
+/* Which call the leader ended by this command; none. */
+static struct ended_call ended_call(const struct applying *a)
 {
-	return call_id_find(a->cmd.payload, 3);
+	if (a->cmd.kind != CMD(ABANDON) || !wire_find_u64(a->cmd.payload, 5, 0))
+		return (struct ended_call){ 0 };
+	return (struct ended_call){ .id = call_id_find(a->cmd.payload, 3), .bound_is_over = wire_find_u64(a->cmd.payload, 6, 0) };
 }
 
 /* Others ask for the place, when it is still there. */
 static void after_abandon(struct core *c, const struct applying *a)
 {
 	const struct contender *ct = contender_of_key(c, wire_find_bytes(a->cmd.payload, 2));
-	struct call_id call = abandoned_call(a);
+	struct ended_call ended = ended_call(a);
 
 	if (!ct)
 		return;
 	if (core_leads(c))
 		bound_note(c, ct);
-	if (wire_find_u64(a->cmd.payload, 5, 0))
-		lock_ended(c, ct, &call);
+	if (ended.id.call)
+		lock_ended(c, ct, &ended);
 }
 
 static enum err execute(struct core *c, struct applying *a)
@@ -220,13 +222,12 @@ static enum err carry_out(struct core *c, struct applying *a)
 static void contender_gone(struct core *c, const struct applying *a, const struct kv *prev)
 {
 	struct contender_row *row = row_find(c, prev->create_revision, kv_key(prev));
-	bool ended = a->cmd.kind == CMD(ABANDON) && wire_find_u64(a->cmd.payload, 5, 0);
-	struct call_id timed_out = ended ? abandoned_call(a) : (struct call_id){ 0 };
+	struct ended_call ended = ended_call(a);
 
 	if (!row)
 		return;
 	/* A call's own lease ends with its bound: it is told of the bound. */
-	waiters_gone(c, row, lease_find(c->lessor, prev->lease) ? ERR_NOT_CONTENDER : ERR_LEASE_ENDED_WAITING, ended ? &timed_out : NULL);
+	waiters_gone(c, row, lease_find(c->lessor, prev->lease) ? ERR_NOT_CONTENDER : ERR_LEASE_ENDED_WAITING, &ended);
 }
 
 /* A3. The command's events are the history's newest, from number `from` on. */

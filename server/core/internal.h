@@ -117,6 +117,8 @@ struct lock_call {
 	lease_id lease;
 	bool own_lease;        /* made for this call */
 	bool bounded;
+	lease_id session;      /* 0: it names no request */
+	uint64_t request;
 	struct buf name;
 };
 
@@ -511,22 +513,6 @@ static inline struct call_id core_call_id(const struct core *c, uint64_t number)
 {
 	return (struct call_id){ .member = c->config.member, .boot = c->config.boot, .call = number };
 }
-/* As commands have it (CallId of internal.proto); nothing in it: all 0. */
-static inline void call_id_put(struct buf *out, uint32_t field, struct call_id id)
-{
-	size_t mark = pbw_open(out, field);
-
-	pbw_u64(out, 1, id.member);
-	pbw_u64(out, 2, id.boot);
-	pbw_u64(out, 3, id.call);
-	pbw_close(out, mark);
-}
-static inline struct call_id call_id_find(struct slice payload, uint32_t field)
-{
-	struct slice id = wire_find_bytes(payload, field);
-
-	return (struct call_id){ wire_find_u64(id, 1, 0), wire_find_u64(id, 2, 0), wire_find_u64(id, 3, 0) };
-}
 
 void core_emit(struct core *c, enum core_trace_kind kind, uint64_t a, uint64_t b, uint64_t d);
 
@@ -684,9 +670,13 @@ void lock_again(struct core *c, struct call *call);   /* it was refused for who 
 void lock_lost(struct core *c, struct call *call);   /* its command never was applied, or nobody knows */
 void lock_granted(struct core *c, const struct contender *ct);
 void lock_leave(struct core *c, struct call *call);  /* unlinks what waiting means */
-/* Its calls fail with e, but for the one whose time is up: that hears so. timed_out may be NULL. */
-void waiters_gone(struct core *c, struct contender_row *row, enum err e, const struct call_id *timed_out);
-void lock_ended(struct core *c, const struct contender *ct, const struct call_id *id); /* the leader ended that call, and its place lasts */
+struct ended_call { /* by the leader; of no number: none was */
+	struct call_id id;
+	bool bound_is_over; /* else its replica was gone */
+};
+/* Its calls fail with e, but for those of which more is known (Q5). */
+void waiters_gone(struct core *c, struct contender_row *row, enum err e, const struct ended_call *ended);
+void lock_ended(struct core *c, const struct contender *ct, const struct ended_call *ended); /* the leader ended that call, and its place lasts */
 void waiters_recheck(struct core *c);                /* the state was replaced */
 void waiters_renew(struct core *c);                  /* own leases */
 void waiters_check(const struct core *c);

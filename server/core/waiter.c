@@ -11,8 +11,9 @@
  *        The ABANDON leaves the contender to whoever asks for it as well, or was told of it (J4, J6 of kv/locks.c).
  *   (Q3) several calls may wait for one contender here; all are answered by its grant, and all by its end.
  *   (Q4) a lease that a call had made for itself is kept alive by us while it waits; the client has it in full from the grant on.
- *   (Q5) one that the leader ended while others ask for its place hears of its own end at once. When it has a request ID, it does not hear that its
- *        time is up: another with the same ID may yet hold, and is to be answered the same.
+ *   (Q5) one that the leader ended while others ask for its place hears of its own end at once. One with a request ID hears what is kept for that (O5
+ *        of once.h), as whoever sends the request again does: when it is the last with that ID, that its time is up; else another may yet hold, and
+ *        it is to ask again. So do its others here, once that is kept, and when the place goes.
  *
  * Why a waiter fails: its lease ended (etcd's own text for it), its bound ran out, or somebody deleted its key, by Unlock or otherwise:
  * ERR_NOT_CONTENDER, since the client should not believe that its lease has ended. etcd's own recipe does not wait on either.
@@ -151,6 +152,8 @@ void lock_submit(struct core *c, const struct core_request *req)
 	list_init(&call->lock->all);
 	call->lock->name = buf_copy_of(r.name);
 	call->lock->bounded = r.bounded;
+	call->lock->session = req->session;
+	call->lock->request = req->request_id;
 	call->lock->own_lease = r.lease == 0;
 	call->lock->lease = r.lease ? r.lease : random_lease(c);
 	encode_lock(c, call, &r, req, &payload);
@@ -395,12 +398,43 @@ void lock_confirmed(struct core *c, struct call *call)
 
 /* ---- the end ---- */
 
-static bool is_named(const struct core *c, const struct call *call, const struct call_id *id)
+static bool is_named(const struct core *c, const struct call *call, struct call_id id)
 {
-	return id && call_id_eq(*id, core_call_id(c, call->number));
+	return call_id_eq(id, core_call_id(c, call->number));
 }
 
-void waiters_gone(struct core *c, struct contender_row *row, enum err e, const struct call_id *timed_out)
+/* What is kept for the request of a call that waits; NULL: nothing, or it names no request. */
+static const struct result_record *kept_for(const struct core *c, const struct lock_call *lk)
+{
+	return lk->session ? once_find(c->once, lk->session, lk->request) : NULL;
+}
+
+/* ERR_OK: that is still open. */
+static enum err kept_error(const struct core *c, const struct lock_call *lk)
+{
+	const struct result_record *r = kept_for(c, lk);
+
+	return r ? r->err : ERR_OK;
+}
+
+/* Q5. What a call hears; e: of its place, ERR_OK when that lasts, and then it may have nothing to hear. */
+static enum err hears(const struct core *c, const struct lock_call *lk, enum err e, const struct ended_call *ended)
+{
+	const struct result_record *r = kept_for(c, lk);
+	bool is_ended = is_named(c, lk->call, ended->id);
+
+	if (r && r->err)
+		return r->err;
+	if (is_ended && !ended->bound_is_over)
+		return ERR_TIMEOUT_CONN_LOST;
+	if (is_ended && r) /* with others */
+		return e ? e : ERR_OUTCOME_UNKNOWN;
+	if (is_ended)
+		return ERR_LOCK_WAIT_TIMEOUT;
+	return e && lk->session && once_is_undone(c->once, lk->session, lk->request) ? ERR_OUTCOME_UNKNOWN : e;
+}
+
+void waiters_gone(struct core *c, struct contender_row *row, enum err e, const struct ended_call *ended)
 {
 	bool last;
 
@@ -413,27 +447,26 @@ void waiters_gone(struct core *c, struct contender_row *row, enum err e, const s
 		struct lock_call *lk = CONTAINER_OF(row->waiters.next, struct lock_call, link);
 
 		last = lk->link.next == &row->waiters;
-		if (is_named(c, lk->call, timed_out))
-			refuse(c, lk->call, lk->bounded ? ERR_LOCK_WAIT_TIMEOUT : ERR_TIMEOUT_CONN_LOST);
-		else
-			refuse(c, lk->call, e);
+		refuse(c, lk->call, hears(c, lk, e, ended));
 	} while (!last);
 }
 
 /* Q5 */
-void lock_ended(struct core *c, const struct contender *ct, const struct call_id *id)
+void lock_ended(struct core *c, const struct contender *ct, const struct ended_call *ended)
 {
 	struct contender_row *row = row_find(c, ct->create_revision, contender_key(ct));
 
-	if (!row || contender_is_asked_by(ct, *id) || lock_is_held(c->locks, ct))
+	if (!row || contender_is_asked_by(ct, ended->id) || lock_is_held(c->locks, ct))
 		return;
-	LIST_FOR_EACH(l, &row->waiters) {
+	for (struct list *l = row->waiters.next, *next; l != &row->waiters; l = next) {
 		struct lock_call *lk = CONTAINER_OF(l, struct lock_call, link);
+		enum err e = hears(c, lk, ERR_OK, ended);
+		bool last = (next = l->next) == &row->waiters;
 
-		if (!is_named(c, lk->call, id))
-			continue;
-		refuse(c, lk->call, !lk->bounded ? ERR_TIMEOUT_CONN_LOST : lk->call->once ? ERR_OUTCOME_UNKNOWN : ERR_LOCK_WAIT_TIMEOUT);
-		return; /* the row goes with its last waiter */
+		if (e)
+			refuse(c, lk->call, e);
+		if (last)
+			return; /* the row goes with its last waiter */
 	}
 }
 
@@ -489,8 +522,11 @@ static void recheck_waiter(struct core *c, struct call *call)
 {
 	struct contender_row *row = call->lock->row;
 	const struct contender *ct = contender_at(c, slice_of(row->key, row->key_len), row->token);
+	enum err kept = kept_error(c, call->lock); /* Q5 */
 
-	if (!ct)
+	if (kept)
+		refuse(c, call, kept);
+	else if (!ct)
 		refuse(c, call, lease_find(c->lessor, call->lock->lease) ? ERR_OUTCOME_UNKNOWN : ERR_LEASE_ENDED_WAITING);
 	else if (lock_is_held(c->locks, ct))
 		confirm(c, call);

@@ -11,12 +11,14 @@
 #define HOLDFAST_CORE_KV_H
 
 #include "base/arena.h"
+#include "base/pbw.h"
 #include "core/command.h"
 #include "core/lease/lease.h"
 #include "core/lock/lock.h"
 #include "core/once/once.h"
 #include "core/session/cache.h"
 #include "core/store/store.h"
+#include "core/wire.h"
 #include "etcd/rpc.pb-c.h"
 #include "holdfast/v1.pb-c.h"
 
@@ -83,6 +85,23 @@ enum err kv_lease_revoke(struct kv_env *env, struct slice request, struct buf *r
  * nothing happens. */
 enum err kv_lease_end(struct kv_env *env, struct slice payload, raft_term entry_term);
 
+/* As commands have it (CallId of internal.proto); nothing in it: all 0. */
+static inline void call_id_put(struct buf *out, uint32_t field, struct call_id id)
+{
+	size_t mark = pbw_open(out, field);
+
+	pbw_u64(out, 1, id.member);
+	pbw_u64(out, 2, id.boot);
+	pbw_u64(out, 3, id.call);
+	pbw_close(out, mark);
+}
+static inline struct call_id call_id_find(struct slice payload, uint32_t field)
+{
+	struct slice id = wire_find_bytes(payload, field);
+
+	return (struct call_id){ wire_find_u64(id, 1, 0), wire_find_u64(id, 2, 0), wire_find_u64(id, 3, 0) };
+}
+
 /* Locks. kv_lock answers where the call now stands; a waiting call is answered later by whoever was asked. */
 enum kv_lock_outcome { KV_LOCK_HELD, KV_LOCK_WAITING };
 struct kv_lock_result {
@@ -108,8 +127,8 @@ void kv_lock_reply(struct kv_env *env, const struct kv_lock_result *r, struct bu
 
 /* Who is in the way, as a holdfast.v1.LockRefusal; nothing when nobody is. */
 void kv_lock_refusal(struct kv_env *env, struct slice name, struct buf *ret);
-/* A LockCommand that was applied before, and came to the contender that r names: it is the contender's latest call now, with its own bound.
- * ERR_NOT_CONTENDER, ERR_LEASE_ENDED_WAITING: it is gone; ERR_LOCK_MODE_CHANGED; ERR_LOCK_ASKED_ELSEWHERE. */
+/* A LockCommand that was applied before, and came to the contender that r names: it is the contender's latest call now, with its own bound, and
+ * one of r's. ERR_NOT_CONTENDER, ERR_LEASE_ENDED_WAITING: it is gone; ERR_LOCK_MODE_CHANGED; ERR_LOCK_ASKED_ELSEWHERE. r is gone afterwards. */
 enum err kv_lock_again(struct kv_env *env, struct slice payload, const struct result_record *r, struct kv_lock_result *ret);
 
 /* holdfast.v1.Locks. List and Verify are reads. */

@@ -18,6 +18,8 @@
  *        place lasts while any asks. Without a stream it changes nothing of theirs: a try that fails leaves the place alone, and a campaign whose value is another one is
  *        refused, as is one more than there is room for. Of one replica it is known which call is newer: that has its value put, and room made for it;
  *        an older one (it was lost with a leader and proposed again) is refused. Whoever is there to hear that asks again, and sees more.
+ *   (J7) an ABANDON tells of one call. What it means for the request of that call, and for others that name the same place, is kept before the place goes
+ *        (O5 of once.h): sent again, each is told what its own call was or will be told.
  *
  * An empty name is refused, though etcd takes it: its key would be "/<lease>", which belongs to whoever owns the root of a tree of keys.
  */
@@ -220,6 +222,7 @@ enum err kv_lock_again(struct kv_env *env, struct slice payload, const struct re
 	const struct contender *c = kv ? lock_find(env->locks, kv) : NULL;
 	Holdfast__Internal__LockCommand *m;
 	struct lock_attributes a;
+	bool alone;
 	enum err e = kv_unpack(env, &holdfast__internal__lock_command__descriptor, payload, &m);
 
 	if (!e)
@@ -233,10 +236,13 @@ enum err kv_lock_again(struct kv_env *env, struct slice payload, const struct re
 	a = attributes_of(m);
 	if (c->mode != a.mode)
 		return ERR_LOCK_MODE_CHANGED;
+	alone = saw_latest(c, m);
 	e = ask(env, m, &a, c);
-	if (!e)
-		tell(env, result_reply(r), ret);
-	return e;
+	if (e)
+		return e;
+	tell(env, result_reply(r), ret);
+	once_ask(env->once, r, a.call, alone);
+	return ERR_OK;
 }
 
 void kv_lock_refusal(struct kv_env *env, struct slice name, struct buf *ret)
@@ -294,6 +300,12 @@ enum err kv_unlock(struct kv_env *env, struct slice request, struct buf *ret)
 
 /* ---- a call that gave up ---- */
 
+struct place {
+	revision token;
+	lease_id lease;
+	bool held;
+};
+
 /* Or did, until another took over. */
 static bool asked(const struct contender *c, struct call_id call)
 {
@@ -306,26 +318,41 @@ static bool asked(const struct contender *c, struct call_id call)
 	return contender_is_asked_by(c, call);
 }
 
+/* J7 */
+static void tell_requests(struct kv_env *env, const struct place *p, const struct once_end *end)
+{
+	if (!env->once)
+		return;
+	if (!p->held)
+		once_call_ended(env->once, p->token, p->lease, end);
+	else if (end->place_goes)
+		once_undo_place(env->once, p->token, p->lease);
+}
+
 enum err kv_abandon(struct kv_env *env, struct slice payload)
 {
 	Holdfast__Internal__AbandonCommand *m;
 	const struct contender *c;
 	const struct kv *kv;
-	bool held;
+	struct place p;
+	struct once_end end;
 	enum err e = kv_unpack(env, &holdfast__internal__abandon_command__descriptor, payload, &m);
 
 	if (e)
 		return e;
 	kv = m->key.len > 0 ? store_get(env->store, kv_slice(m->key), 0) : NULL;
 	c = kv ? lock_find(env->locks, kv) : NULL;
-	held = c && lock_is_held(env->locks, c);
-	if (!c || !asked(c, call_of(m->call)) || (held && m->waiting_only))
+	if (!c)
 		return ERR_OK;
-	if (lock_ask_no_more(env->locks, c, call_of(m->call)) || (held && c->unlisted))
-		return ERR_OK; /* J4 */
-	if (env->once)
-		once_place_gone(env->once, c->create_revision, c->lease, m->bound_is_over ? ERR_LOCK_WAIT_TIMEOUT : ERR_OK);
-	if (m->revoke_lease != 0 && m->revoke_lease == c->lease)
+	p = (struct place){ .token = c->create_revision, .lease = c->lease, .held = lock_is_held(env->locks, c) };
+	if (p.held && m->waiting_only)
+		return ERR_OK;
+	end = (struct once_end){ .call = call_of(m->call), .bound_is_over = m->bound_is_over };
+	end.place_goes = asked(c, end.call) && !lock_ask_no_more(env->locks, c, end.call) && !(p.held && c->unlisted); /* J4 */
+	tell_requests(env, &p, &end);
+	if (!end.place_goes)
+		return ERR_OK;
+	if (m->revoke_lease != 0 && m->revoke_lease == p.lease)
 		kv_end_lease(env, m->revoke_lease);
 	else
 		kv_delete_key(env, kv_slice(m->key));

@@ -8,7 +8,8 @@
  *   (Y3) a Lock or Campaign that joined its queue is not answered from a copy, but by its contender as it stands: it has its place, or its
  *        hold and token. The newest call to ask is then the contender's call. Once the contender is gone, the answer is an error that says so:
  *        a hold that is over is never told as one.
- *   (Y4) a Lock whose place was given up with its call is undone: sent again, it queues anew. */
+ *   (Y4) a Lock whose place was given up with its calls is undone: sent again, it queues anew. One whose last call's bound is over is told that time
+ *        is up, whatever becomes of the place (O5 of once.h). */
 #include "core/kv/kv.h"
 
 #include "core/kv/kv_internal.h"
@@ -45,6 +46,7 @@ static void keep(struct kv_env *env, const struct command *cmd, enum err e, cons
 {
 	struct once_id id = id_of(cmd);
 	bool lock = cmd->kind == CMD(LOCK) && !e;
+	struct call_id call = lock ? call_id_find(cmd->payload, 6) : (struct call_id){ 0 };
 	struct once_outcome outcome = {
 		.kind = cmd->kind,
 		.err = e,
@@ -52,6 +54,8 @@ static void keep(struct kv_env *env, const struct command *cmd, enum err e, cons
 		.details = buf_view(&o->details),
 		.token = lock ? o->lock.token : 0,
 		.lease = lock ? o->lock.lease : 0,
+		.calls = &call,
+		.calls_len = lock,
 	};
 
 	if (e == ERR_UNIMPLEMENTED || e == ERR_SESSION_ELSEWHERE || e == ERR_LOCK_ASKED_ELSEWHERE || (e == ERR_LEASE_EXISTS && cmd->chosen) ||

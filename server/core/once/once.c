@@ -62,7 +62,8 @@ static void place_write_key(const struct result_record *r, uint8_t key[TOKEN_BYT
 
 static size_t size_of(const struct result_record *r)
 {
-	return sizeof(*r) + r->reply_len + r->details_len + (r->token ? sizeof(struct place) : 0) + 32; /* their share of nodes */
+	return sizeof(*r) + r->reply_len + r->details_len + r->calls_len * sizeof(struct call_id) + (r->token ? sizeof(struct place) : 0) +
+	       32; /* their share of nodes */
 }
 
 static void note(struct once *o, const struct result_record *r)
@@ -167,6 +168,14 @@ const struct result_record *once_find(const struct once *o, lease_id session, ui
 	return r ? result_of(r) : NULL;
 }
 
+bool once_is_undone(const struct once *o, lease_id session, uint64_t request)
+{
+	bool known;
+	uint64_t window = window_of(o, session, &known);
+
+	return known && request >= window && !once_find(o, session, request);
+}
+
 enum err once_begin(struct once *o, const struct once_id *id, uint32_t kind, const struct result_record **ret)
 {
 	const struct result_record *r;
@@ -225,42 +234,141 @@ void once_keep(struct once *o, const struct once_id *id, const struct once_outco
 		make_room(o, r, lives, ctx);
 }
 
-/* The nth that names the contender, from 0 on, or NULL. A transaction may create several at one revision, of different leases. */
-static const struct result_record *nth_place(struct once *o, revision token, lease_id lease, unsigned n)
+/* ---- places that come to an end ---- */
+
+/* Along the results that name a place. What was returned last may be changed or forgotten. */
+struct walk {
+	revision token;
+	lease_id lease;
+	uint8_t key[TOKEN_BYTES + RESULT_KEY_BYTES + 1]; /* where to go on */
+	size_t len;
+};
+
+static void walk_init(struct walk *w, revision token, lease_id lease)
 {
 	uint64_t be = htobe64((uint64_t)token);
-	struct tree_cursor cursor;
 
-	for (const struct tree_record *p = tree_seek(&cursor, &o->places, slice_of(&be, sizeof(be))); p; p = tree_next(&cursor)) {
+	*w = (struct walk){ .token = token, .lease = lease, .len = TOKEN_BYTES };
+	memcpy(w->key, &be, sizeof(be));
+}
+
+/* A transaction may create several contenders at one revision, of different leases. */
+static const struct result_record *walk_next(const struct once *o, struct walk *w)
+{
+	struct tree_cursor cursor;
+	const struct tree_record *p;
+
+	while ((p = tree_seek(&cursor, &o->places, slice_of(w->key, w->len)))) {
 		struct slice key = place_key(p);
 		const struct tree_record *r;
 
-		if (memcmp(key.ptr, &be, TOKEN_BYTES) != 0)
+		if (memcmp(key.ptr, w->key, TOKEN_BYTES) != 0)
 			return NULL;
+		memcpy(w->key, key.ptr, key.len);
+		w->key[key.len] = 0; /* what follows it */
+		w->len = key.len + 1;
 		r = tree_get(&o->state->results, slice_of(key.ptr + TOKEN_BYTES, RESULT_KEY_BYTES));
 		ASSERT(r);
-		if (result_of(r)->lease == lease && n-- == 0)
+		if (result_of(r)->lease == w->lease)
 			return result_of(r);
 	}
 	return NULL;
 }
 
-void once_place_gone(struct once *o, revision token, lease_id lease, enum err e)
+static void replace(struct once *o, const struct result_record *r, const struct once_outcome *outcome)
+{
+	struct result_record *now = result_new(r->session, r->request, outcome);
+
+	forget(o, r);
+	note(o, now);
+	tree_put_take(&o->state->results, &now->base);
+}
+
+static void set_calls(struct once *o, const struct result_record *r, const struct call_id *calls, size_t n)
+{
+	replace(o, r, &(struct once_outcome){
+		.kind = r->kind,
+		.reply = result_reply(r),
+		.token = r->token,
+		.lease = r->lease,
+		.calls = calls,
+		.calls_len = n,
+	});
+}
+
+/* One call less: without the nth. */
+static size_t without(struct call_id *calls, size_t n, size_t i)
+{
+	memmove(&calls[i], &calls[i + 1], (n - i - 1) * sizeof(*calls));
+	return n - 1;
+}
+
+static size_t find_call(const struct call_id *calls, size_t n, struct call_id call)
+{
+	size_t i = 0;
+
+	while (i < n && !call_id_eq(calls[i], call))
+		i++;
+	return i;
+}
+
+/* Of the same replica, as with those who ask for a contender (lock_ask_beside), so that these stay among them. */
+static size_t oldest_like(const struct call_id *calls, size_t n, struct call_id call)
+{
+	for (size_t i = 0; i < n; i++)
+		if (calls[i].member == call.member)
+			return i;
+	return 0;
+}
+
+void once_ask(struct once *o, const struct result_record *r, struct call_id call, bool alone)
+{
+	struct call_id calls[ONCE_CALLS_MAX];
+	size_t n = alone ? 0 : result_calls(r, calls);
+
+	ASSERT(r->token);
+	if (find_call(calls, n, call) < n)
+		return;
+	if (n == ONCE_CALLS_MAX)
+		n = without(calls, n, oldest_like(calls, n, call));
+	calls[n++] = call;
+	set_calls(o, r, calls, n);
+}
+
+static void call_ended(struct once *o, const struct result_record *r, const struct once_end *end)
+{
+	struct call_id calls[ONCE_CALLS_MAX];
+	size_t n = result_calls(r, calls), i = find_call(calls, n, end->call);
+	bool its_own = i < n;
+
+	if (its_own)
+		n = without(calls, n, i);
+	if (its_own && end->bound_is_over && (n == 0 || end->place_goes))
+		replace(o, r, &(struct once_outcome){ .kind = r->kind, .err = ERR_LOCK_WAIT_TIMEOUT });
+	else if (end->place_goes && (its_own || n == 0))
+		forget(o, r);
+	else if (its_own)
+		set_calls(o, r, calls, n);
+}
+
+void once_call_ended(struct once *o, revision token, lease_id lease, const struct once_end *end)
 {
 	const struct result_record *r;
+	struct walk w;
 
-	if (nth_place(o, token, lease, 1))
-		e = ERR_OK;
-	while ((r = nth_place(o, token, lease, 0))) {
-		struct once_outcome outcome = { .kind = r->kind, .err = e };
-		struct result_record *now = e ? result_new(r->session, r->request, &outcome) : NULL;
+	walk_init(&w, token, lease);
+	while ((r = walk_next(o, &w)))
+		call_ended(o, r, end);
+}
 
+void once_undo_place(struct once *o, revision token, lease_id lease)
+{
+	const struct result_record *r;
+	struct walk w;
+
+	walk_init(&w, token, lease);
+	while ((r = walk_next(o, &w)))
 		forget(o, r);
-		if (!now)
-			continue;
-		note(o, now);
-		tree_put_take(&o->state->results, &now->base);
-	}
 }
 
 /* ---- life ---- */

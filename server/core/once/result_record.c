@@ -1,7 +1,8 @@
 /* result_record.c: the replicated records: what a request came to, and where a session's window begins.
  *
- * Encoding of a result, version 1, big-endian: a head of fixed size (result_head), the error's name, the reply, the details. The name and not the
- * number: numbers change from release to release. The hash covers the same bytes, and is kept, as replies may be long.
+ * Encoding of a result, version 2, big-endian: a head of fixed size (result_head), the error's name, the reply, the details, the calls (call_bytes).
+ * The name and not the number: numbers change from release to release. The hash covers the same bytes, and is kept, as replies may be long. Version 1
+ * had no calls.
  * Encoding of a session, version 1: lease and window, 8 bytes each, big-endian. */
 #include "internal.h"
 
@@ -10,15 +11,19 @@
 #include "base/hash.h"
 #include "base/mem.h"
 
-enum { RESULT_VERSION = 1, SESSION_VERSION = 1, TOO_LARGE_FLAG = 1 };
+enum { RESULT_VERSION = 2, SESSION_VERSION = 1, TOO_LARGE_FLAG = 1 };
 
 struct result_head {
 	uint64_t session, request, token, lease;
 	uint32_t kind, reply_len, details_len;
 	uint16_t name_len;
-	uint8_t flags, zero;
+	uint8_t flags, calls_len;
 };
 _Static_assert(sizeof(struct result_head) == 48, "no padding: it is hashed and stored as it is");
+struct call_bytes {
+	uint64_t member, boot, call;
+};
+_Static_assert(sizeof(struct call_bytes) == 24, "likewise");
 
 struct slice result_reply(const struct result_record *r)
 {
@@ -30,7 +35,42 @@ struct slice result_details(const struct result_record *r)
 	return slice_of(r->bytes + r->reply_len, r->details_len);
 }
 
+/* ---- calls ---- */
+
+static size_t calls_size(size_t n)
+{
+	return n * sizeof(struct call_bytes);
+}
+
+static struct call_id call_decode(const uint8_t *bytes)
+{
+	struct call_bytes b;
+
+	memcpy(&b, bytes, sizeof(b));
+	return (struct call_id){ .member = be64toh(b.member), .boot = be64toh(b.boot), .call = be64toh(b.call) };
+}
+
+static void call_encode(struct call_id call, uint8_t *bytes)
+{
+	struct call_bytes b = { .member = htobe64(call.member), .boot = htobe64(call.boot), .call = htobe64(call.call) };
+
+	memcpy(bytes, &b, sizeof(b));
+}
+
+size_t result_calls(const struct result_record *r, struct call_id ret[ONCE_CALLS_MAX])
+{
+	for (size_t i = 0; i < r->calls_len; i++)
+		ret[i] = call_decode(r->bytes + r->reply_len + r->details_len + calls_size(i));
+	return r->calls_len;
+}
+
 /* ---- results ---- */
+
+/* They lie side by side. */
+static size_t tail_len(const struct result_record *r)
+{
+	return (size_t)r->reply_len + r->details_len + calls_size(r->calls_len);
+}
 
 static const char *name_of(enum err e)
 {
@@ -64,6 +104,7 @@ static struct result_head head_of(const struct result_record *r)
 		.details_len = htobe32(r->details_len),
 		.name_len = htobe16((uint16_t)strlen(name_of(r->err))),
 		.flags = r->too_large ? TOO_LARGE_FLAG : 0,
+		.calls_len = r->calls_len,
 	};
 }
 
@@ -73,16 +114,18 @@ static uint64_t reckon_hash(const struct result_record *r)
 	uint64_t hash = hash64(SECTION_RESULTS, &h, sizeof(h));
 
 	hash = hash64(hash, name_of(r->err), strlen(name_of(r->err)));
-	return hash64(hash, r->bytes, (size_t)r->reply_len + r->details_len);
+	return hash64(hash, r->bytes, tail_len(r));
 }
 
 struct result_record *result_new(lease_id session, uint64_t request, const struct once_outcome *outcome)
 {
 	bool too_large = outcome->reply.len + outcome->details.len > ONCE_RESULT_BYTES_MAX;
 	size_t reply_len = too_large ? 0 : outcome->reply.len, details_len = too_large ? 0 : outcome->details.len;
-	struct result_record *r = mem_alloc(sizeof(*r) + reply_len + details_len);
+	struct result_record *r = mem_alloc(sizeof(*r) + reply_len + details_len + calls_size(outcome->calls_len));
 	uint64_t be[2] = { htobe64((uint64_t)session), htobe64(request) };
 
+	ASSERT(outcome->calls_len <= ONCE_CALLS_MAX);
+	ASSERT_IF(outcome->calls_len > 0, outcome->token);
 	*r = (struct result_record){
 		.base.refs = 1,
 		.session = session,
@@ -90,6 +133,7 @@ struct result_record *result_new(lease_id session, uint64_t request, const struc
 		.kind = outcome->kind,
 		.err = outcome->err,
 		.too_large = too_large,
+		.calls_len = (uint8_t)outcome->calls_len,
 		.token = outcome->token,
 		.lease = outcome->lease,
 		.reply_len = (uint32_t)reply_len,
@@ -100,6 +144,8 @@ struct result_record *result_new(lease_id session, uint64_t request, const struc
 		memcpy(r->bytes, outcome->reply.ptr, reply_len);
 	if (details_len)
 		memcpy(r->bytes + reply_len, outcome->details.ptr, details_len);
+	for (size_t i = 0; i < outcome->calls_len; i++)
+		call_encode(outcome->calls[i], r->bytes + reply_len + details_len + calls_size(i));
 	r->hash = reckon_hash(r);
 	return r;
 }
@@ -111,7 +157,7 @@ static struct slice result_key(const struct tree_record *r)
 
 static struct tree_record *result_clone(const struct tree_record *r)
 {
-	size_t size = sizeof(struct result_record) + result_of(r)->reply_len + result_of(r)->details_len;
+	size_t size = sizeof(struct result_record) + tail_len(result_of(r));
 	struct result_record *copy = mem_alloc(size);
 
 	memcpy(copy, r, size);
@@ -136,7 +182,16 @@ static void result_encode(const struct tree_record *r, struct buf *out)
 
 	buf_append(out, &h, sizeof(h));
 	buf_append(out, name, strlen(name));
-	buf_append(out, result_of(r)->bytes, (size_t)result_of(r)->reply_len + result_of(r)->details_len);
+	buf_append(out, result_of(r)->bytes, tail_len(result_of(r)));
+}
+
+static bool calls_differ(const struct call_id *calls, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		for (size_t k = 0; k < i; k++)
+			if (call_id_eq(calls[i], calls[k]))
+				return false;
+	return true;
 }
 
 /* Refuses whatever result_encode would not have written. */
@@ -144,6 +199,7 @@ static enum err result_decode(struct slice bytes, struct tree_record **ret)
 {
 	struct once_outcome outcome;
 	struct result_head h;
+	struct call_id calls[ONCE_CALLS_MAX];
 	size_t name_len, reply_len, details_len;
 	bool too_large;
 	const uint8_t *at;
@@ -156,7 +212,9 @@ static enum err result_decode(struct slice bytes, struct tree_record **ret)
 	reply_len = be32toh(h.reply_len);
 	details_len = be32toh(h.details_len);
 	too_large = h.flags & TOO_LARGE_FLAG;
-	if (bytes.len != sizeof(h) + name_len + reply_len + details_len || h.zero || (h.flags & ~TOO_LARGE_FLAG))
+	if (bytes.len != sizeof(h) + name_len + reply_len + details_len + calls_size(h.calls_len) || (h.flags & ~TOO_LARGE_FLAG))
+		return ERR_CORRUPT;
+	if (h.calls_len > ONCE_CALLS_MAX || (h.calls_len > 0 && !h.token))
 		return ERR_CORRUPT;
 	if (reply_len + details_len > ONCE_RESULT_BYTES_MAX || (too_large && reply_len + details_len > 0))
 		return ERR_CORRUPT;
@@ -171,6 +229,13 @@ static enum err result_decode(struct slice bytes, struct tree_record **ret)
 	outcome.lease = (lease_id)be64toh(h.lease);
 	outcome.reply = slice_of(at, reply_len);
 	outcome.details = slice_of(at + reply_len, details_len);
+	at += reply_len + details_len;
+	for (size_t i = 0; i < h.calls_len; i++)
+		calls[i] = call_decode(at + calls_size(i));
+	if (!calls_differ(calls, h.calls_len))
+		return ERR_CORRUPT;
+	outcome.calls = calls;
+	outcome.calls_len = h.calls_len;
 	r = result_new((lease_id)be64toh(h.session), be64toh(h.request), &outcome);
 	r->too_large = too_large;
 	r->hash = reckon_hash(r);

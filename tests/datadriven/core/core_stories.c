@@ -10,7 +10,9 @@
  *   lock WHO LABEL NAME LEASE [shared] [try | wait=MS] | cancel WHO LABEL
  *                                      asked; answered whenever it is. Lease 0: one of its own
  *   unlock WHO KEY as LABEL            the same
- *   once SESSION REQUEST COMMAND...    the same, named by session and request ID: a write tells the revision of its answer
+ *   once SESSION REQUEST[/FIRST] COMMAND...
+ *                                      the same, named by session and request ID (and the first that is unanswered): a write tells the revision of its
+ *                                      answer
  *   crash WHO | restart WHO | cut WHO | join WHO | pause WHO | resume WHO | stall WHO | write WHO (its disk)
  *   leads                              who does
  *   queue NAME | leases                the lock, and the leases, as the leader's state has them */
@@ -316,7 +318,9 @@ static void command(struct story *s, char *line)
 		w[n++] = p;
 	s->once = strcmp(w[0], "once") == 0 && n > 3;
 	if (s->once) {
-		mini_once(s->m, number(w[1]), (uint64_t)number(w[2]), 0);
+		const char *first = strchr(w[2], '/');
+
+		mini_once(s->m, number(w[1]), (uint64_t)number(w[2]), first ? (uint64_t)number(first + 1) : 0);
 		w += 3;
 		n -= 3;
 	}

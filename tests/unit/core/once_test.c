@@ -7,6 +7,7 @@
 #include "core/once/once.h"
 #include "etcd/rpc.pb-c.h"
 #include "etcd/v3election.pb-c.h"
+#include "holdfast/v1.pb-c.h"
 #include "support/mini_answer.h"
 
 enum { S = 10 }; /* the session */
@@ -673,21 +674,253 @@ START_TEST(once__a_refused_try_and_an_ended_wait_stay_so)
 }
 END_TEST
 
-/* That the time of one is up, which ends their place, is no answer to the other. */
-START_TEST(once__two_requests_for_one_place_of_which_one_has_a_bound)
+static uint64_t lock_bounded(struct mini_cell *m, size_t i, uint64_t request, int64_t wait_ms)
 {
-	struct mini_cell *m = cell_of(3);
-	uint64_t unbounded, bounded;
+	mini_once(m, S, request, 0);
+	return mini_lock_bounded(m, i, "l", S, LOCK_EXCLUSIVE, wait_ms);
+}
+
+static struct mini_cell *cell_with_a_holder(struct mini_options o)
+{
+	struct mini_cell *m = cell_with(o);
 
 	OK(m, mini_grant(m, 0, 20, 600));
 	OK(m, mini_lock(m, 0, "l", 20));
+	return m;
+}
+
+/* The later one takes over, and its bound ends the place: the other hears that the place is gone, by its own call and whoever asks again. */
+START_TEST(once__two_requests_for_one_place_of_which_one_has_a_bound)
+{
+	struct mini_cell *m = cell_with_a_holder((struct mini_options){ .replicas = 3 });
+	uint64_t unbounded, bounded;
+
 	unbounded = lock(m, 0, 1, S);
 	mini_run(m, 100);
-	mini_once(m, S, 2, 0);
-	bounded = mini_lock_bounded(m, 1, "l", S, LOCK_EXCLUSIVE, 300);
+	bounded = lock_bounded(m, 1, 2, 300);
 	FAILS(m, bounded, ERR_LOCK_WAIT_TIMEOUT);
 	FAILS(m, unbounded, ERR_NOT_CONTENDER);
-	carried_out_anew(m, 2);
+	for (size_t i = 0; i < 3; i++) {
+		FAILS(m, lock(m, i, 1, S), ERR_NOT_CONTENDER);
+		FAILS(m, lock_bounded(m, i, 2, 300), ERR_LOCK_WAIT_TIMEOUT);
+	}
+	mini_free(m);
+}
+END_TEST
+
+/* Both ask side by side: the time of one is up, and the other goes on. What the first one heard is kept, though its place is there and is granted. */
+START_TEST(once__the_time_of_one_of_two_requests_is_up)
+{
+	struct mini_cell *m = cell_with_a_holder((struct mini_options){ .replicas = 3 });
+	uint64_t unbounded, bounded;
+	char key[64];
+
+	bounded = lock_bounded(m, 0, 1, 300);
+	unbounded = lock(m, 0, 2, S);
+	FAILS(m, bounded, ERR_LOCK_WAIT_TIMEOUT);
+	FAILS(m, lock_bounded(m, 1, 1, 300), ERR_LOCK_WAIT_TIMEOUT);
+	mini_run(m, 1000);
+	ck_assert_ptr_null(mini_answer(m, unbounded));
+	key_of(20, key);
+	OK(m, mini_unlock(m, 0, key));
+	OK(m, unbounded);
+	FAILS(m, lock_bounded(m, 2, 1, 300), ERR_LOCK_WAIT_TIMEOUT);
+	OK(m, lock(m, 2, 2, S));
+	mini_free(m);
+}
+END_TEST
+
+/* One request by two calls that know nothing of each other: it lasts as long as the later bound, and both hear the same. */
+START_TEST(once__one_request_by_two_calls_of_which_the_time_of_one_is_up)
+{
+	struct mini_cell *m = cell_with_a_holder((struct mini_options){ .replicas = 3 });
+	uint64_t first, second;
+
+	first = lock_bounded(m, 0, 1, 1000);
+	mini_run(m, 500);
+	second = lock_bounded(m, 0, 1, 1000);
+	FAILS(m, first, ERR_OUTCOME_UNKNOWN); /* the other may yet hold */
+	mini_run(m, 100);
+	ck_assert_ptr_null(mini_answer(m, second));
+	FAILS(m, second, ERR_LOCK_WAIT_TIMEOUT);
+	FAILS(m, lock_bounded(m, 1, 1, 1000), ERR_LOCK_WAIT_TIMEOUT);
+	mini_free(m);
+}
+END_TEST
+
+static void all_start_again(struct mini_cell *m)
+{
+	for (size_t i = 0; i < 3; i++)
+		mini_crash(m, i);
+	for (size_t i = 0; i < 3; i++)
+		mini_restart(m, i);
+	mini_elect(m, 15000);
+}
+
+static void gets_a_snapshot(struct mini_cell *m, size_t f)
+{
+	raft_index before = mini_snapshot(m, f);
+
+	mini_crash(m, f);
+	for (int i = 0; i < 60; i++)
+		OK(m, mini_put(m, mini_leader(m), "k", "v", 0));
+	mini_run(m, 500);
+	ck_assert(mini_log_first(m, mini_leader(m)) > before + 30);
+	mini_restart(m, f);
+	mini_run(m, 1000);
+	ck_assert(mini_snapshot(m, f) > before + 30);
+}
+
+/* The window has moved past the request whose bound ends the place; the other was given up before, and knows nothing of that bound. */
+START_TEST(once__the_bound_of_a_request_that_is_forgotten_is_no_others)
+{
+	struct mini_cell *m = cell_with_a_holder((struct mini_options){ .replicas = 3, .snapshot_count = 30, .snapshot_keep = 5 });
+	size_t l = mini_leader(m), f = follower(m);
+	uint64_t given_up, again;
+	char key[64];
+
+	lock_bounded(m, l, 1, 8000);
+	mini_run(m, 100);
+	mini_once(m, S, 2, 2);
+	given_up = mini_lock(m, l, "l", S);
+	mini_run(m, 100);
+	mini_cancel(m, l, given_up);
+	mini_run(m, 100);
+	FAILS(m, lock_bounded(m, l, 1, 8000), ERR_REQUEST_ID_TOO_OLD);
+	if (_i == 1)
+		all_start_again(m);
+	if (_i == 2)
+		gets_a_snapshot(m, f);
+	ck_assert_uint_eq(mini_contenders(m, f, "l"), 2);
+	mini_run(m, 12000); /* a leader anew gives bounds anew */
+	ck_assert_uint_eq(mini_contenders(m, f, "l"), 1);
+	again = lock(m, f, 2, S);
+	mini_run(m, 100);
+	ck_assert_uint_eq(mini_contenders(m, f, "l"), 2);
+	key_of(20, key);
+	OK(m, mini_unlock(m, f, key));
+	OK(m, again);
+	mini_free(m);
+}
+END_TEST
+
+/* ---- how a place ends ---- */
+
+static uint64_t delete_key(struct mini_cell *m, const char *key)
+{
+	Etcdserverpb__DeleteRangeRequest r = ETCDSERVERPB__DELETE_RANGE_REQUEST__INIT;
+
+	r.key.data = (uint8_t *)(uintptr_t)key;
+	r.key.len = strlen(key);
+	return mini_request(m, 0, METHOD_KV_DELETE_RANGE, &r.base);
+}
+
+static uint64_t delete_in_txn(struct mini_cell *m, const char *key)
+{
+	Etcdserverpb__TxnRequest r = ETCDSERVERPB__TXN_REQUEST__INIT;
+	Etcdserverpb__RequestOp op = ETCDSERVERPB__REQUEST_OP__INIT, *ops[] = { &op };
+	Etcdserverpb__DeleteRangeRequest d = ETCDSERVERPB__DELETE_RANGE_REQUEST__INIT;
+
+	d.key.data = (uint8_t *)(uintptr_t)key;
+	d.key.len = strlen(key);
+	op.request_case = ETCDSERVERPB__REQUEST_OP__REQUEST_REQUEST_DELETE_RANGE;
+	op.request_delete_range = &d;
+	r.n_success = 1;
+	r.success = ops;
+	return mini_request(m, 0, METHOD_KV_TXN, &r.base);
+}
+
+static uint64_t break_hold(struct mini_cell *m, const char *key)
+{
+	Holdfast__V1__LocksBreakRequest r = HOLDFAST__V1__LOCKS_BREAK_REQUEST__INIT;
+
+	r.key.data = (uint8_t *)(uintptr_t)key;
+	r.key.len = strlen(key);
+	return mini_request(m, 0, METHOD_LOCKS_BREAK_HOLD, &r.base);
+}
+
+static uint64_t revoke_lease(struct mini_cell *m, const char *key)
+{
+	(void)key;
+	return mini_revoke(m, 0, 21);
+}
+
+static uint64_t unlock_key(struct mini_cell *m, const char *key)
+{
+	return mini_unlock(m, 0, key);
+}
+
+/* All that wait for it, by whatever request and replica, hear the same, and so does whoever sends one of these requests again. */
+START_TEST(once__a_place_that_somebody_takes_away)
+{
+	static const struct {
+		uint64_t (*ends)(struct mini_cell *m, const char *key);
+		enum err err;
+	} table[] = {
+		{ unlock_key, ERR_NOT_CONTENDER },
+		{ delete_key, ERR_NOT_CONTENDER },
+		{ delete_in_txn, ERR_NOT_CONTENDER },
+		{ revoke_lease, ERR_LEASE_ENDED_WAITING },
+	};
+	struct mini_cell *m = cell_with_a_holder((struct mini_options){ .replicas = 3 });
+	uint64_t tags[4];
+	char key[64];
+
+	OK(m, mini_grant(m, 0, 21, 600));
+	key_of(21, key);
+	tags[0] = lock(m, 0, 1, 21);
+	tags[1] = lock(m, 0, 2, 21);
+	mini_run(m, 100);
+	tags[2] = lock(m, 1, 1, 21);
+	tags[3] = lock(m, 2, 3, 21);
+	mini_run(m, 100);
+	ck_assert_uint_eq(mini_contenders(m, 0, "l"), 2);
+	OK(m, table[_i].ends(m, key));
+	for (size_t i = 0; i < 4; i++)
+		FAILS(m, tags[i], table[_i].err);
+	for (uint64_t request = 1; request <= 3; request++)
+		FAILS(m, lock(m, request % 3, request, 21), table[_i].err);
+	mini_free(m);
+}
+END_TEST
+
+/* Its own lease goes with its time, and it hears of its time alone. */
+START_TEST(once__the_time_of_a_lock_with_its_own_lease_is_up)
+{
+	struct mini_cell *m = cell_with_a_holder((struct mini_options){ .replicas = 3 });
+	uint64_t tag;
+
+	mini_once(m, S, 1, 0);
+	tag = mini_lock_bounded(m, 0, "l", 0, LOCK_EXCLUSIVE, 300);
+	mini_run(m, 100);
+	ck_assert_uint_eq(core_state(mini_core(m, 0))->leases.len, 3);
+	FAILS(m, tag, ERR_LOCK_WAIT_TIMEOUT);
+	mini_once(m, S, 1, 0);
+	FAILS(m, mini_lock_bounded(m, 1, "l", 0, LOCK_EXCLUSIVE, 300), ERR_LOCK_WAIT_TIMEOUT);
+	ck_assert_uint_eq(core_state(mini_core(m, 0))->leases.len, 2);
+	mini_free(m);
+}
+END_TEST
+
+/* The leader holds a replica for gone that is only cut off: what waits there is to ask again, bound or not. */
+START_TEST(once__an_orphan_with_a_bound_asks_again)
+{
+	struct mini_cell *m = cell_with_a_holder((struct mini_options){ .replicas = 3 });
+	size_t f = follower(m);
+	uint64_t named, plain;
+
+	OK(m, mini_grant(m, f, 21, 600));
+	named = lock_bounded(m, f, 1, 120000);
+	plain = mini_lock_bounded(m, f, "l", 21, LOCK_EXCLUSIVE, 120000);
+	mini_run(m, 100);
+	mini_isolate(m, f, true);
+	mini_run(m, 40000);
+	ck_assert_uint_eq(mini_contenders(m, mini_leader(m), "l"), 1);
+	mini_isolate(m, f, false);
+	FAILS(m, named, ERR_TIMEOUT_CONN_LOST);
+	FAILS(m, plain, ERR_TIMEOUT_CONN_LOST);
+	named = lock_bounded(m, f, 1, 300);
+	FAILS(m, named, ERR_LOCK_WAIT_TIMEOUT);
 	mini_free(m);
 }
 END_TEST
@@ -705,6 +938,9 @@ START_TEST(once__a_hold_that_is_over_is_not_told_again)
 	OK(m, lock(m, 0, 2, 20));
 	OK(m, mini_revoke(m, 0, 20));
 	FAILS(m, lock(m, 1, 2, 20), ERR_LEASE_ENDED_WAITING);
+	OK(m, lock(m, 0, 3, S));
+	OK(m, break_hold(m, key));
+	FAILS(m, lock(m, 1, 3, S), ERR_NOT_CONTENDER);
 	mini_free(m);
 }
 END_TEST
@@ -744,6 +980,12 @@ int main(void)
 	tcase_add_test(t, once__a_lock_that_was_given_up_queues_anew);
 	tcase_add_test(t, once__a_refused_try_and_an_ended_wait_stay_so);
 	tcase_add_test(t, once__two_requests_for_one_place_of_which_one_has_a_bound);
+	tcase_add_test(t, once__the_time_of_one_of_two_requests_is_up);
+	tcase_add_test(t, once__one_request_by_two_calls_of_which_the_time_of_one_is_up);
+	tcase_add_loop_test(t, once__the_bound_of_a_request_that_is_forgotten_is_no_others, 0, 3);
+	tcase_add_loop_test(t, once__a_place_that_somebody_takes_away, 0, 4);
+	tcase_add_test(t, once__the_time_of_a_lock_with_its_own_lease_is_up);
+	tcase_add_test(t, once__an_orphan_with_a_bound_asks_again);
 	tcase_add_test(t, once__a_hold_that_is_over_is_not_told_again);
 	suite_add_tcase(s, t);
 	sr = srunner_create(s);
