@@ -4,6 +4,7 @@ import queue
 import threading
 import time
 
+import cells
 import grpc
 from kit import v1
 
@@ -87,6 +88,14 @@ class Stream:
 
     def list(self, path, timeout=10, **fields):
         return self.client.nodes.List(v1.NodesListRequest(path=path, session=self.session, **fields), timeout=timeout)
+
+    def cached(self, path, read=None):
+        """The first answer that may be cached. Until the leader has applied what this replica has, the session's opening for one, it grants nothing: it waits for its own
+        disk, when the two others' are a quorum."""
+        def granted():
+            answer = (read or self.get)(path, cache=True)
+            return answer if answer.grant.term else None
+        return cells.wait_for(f"{path} may be cached", granted)
 
     def wait_over(self, timeout=15):
         assert self.over.wait(timeout), "the stream does not end"

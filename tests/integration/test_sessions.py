@@ -117,7 +117,7 @@ def bad_input(server):
         assert twice.wait_over()[0] == "INVALID_ARGUMENT" and twice.session in c.leases()
         # Acknowledged though never sent; of another term; and what was said before, once more.
         put(c, "/c/x", b"1")
-        assert good.get("/c/x", cache=True).grant.term
+        good.cached("/c/x")
         put(c, "/c/x", b"2")
         v = good.next("invalidation")
         for _ in range(3):
@@ -164,9 +164,10 @@ def a_write_waits_for_who_caches_it(server):
         s = [Stream(c, acks=False) for c in cs]
         for one in s:
             one.open(ttl=60, prefixes=["/cfg"])
-            answer = one.get("/cfg/a", cache=True)
+            answer = one.cached("/cfg/a")
             assert answer.node.value == b"old" and answer.grant.term == answer.header.raft_term
-            assert one.get("/cfg/none", cache=True).grant.term and one.list("/cfg", cache=True).grant.term
+            one.cached("/cfg/none")
+            one.cached("/cfg", one.list)
         outside = put(cs[0], "/elsewhere", b"1")
         assert not s[0].get("/elsewhere", cache=True).grant.term and outside.node.version == 1
         write = put_future(cs[1], "/cfg/a", b"new")
@@ -205,7 +206,7 @@ def who_never_acknowledges_delays_by_a_ttl(server):
         put(cs[0], "/k", b"1")
         s = Stream(cs[1], acks=False)
         ttl = s.open(ttl=4, prefixes=["/"]).ttl
-        assert s.get("/k", cache=True).grant.term
+        s.cached("/k")
         s.keep_alive()
         stop = threading.Event()
 
@@ -273,7 +274,7 @@ def the_leader_dies_and_no_cache_is_stale(server):
         lost, stays, silent = Stream(cs[at]), Stream(cs[others[0]]), Stream(cs[others[1]], acks=False)
         for s in (lost, stays, silent):
             s.open(ttl=20, prefixes=["/cfg"])
-            assert s.get("/cfg/a", cache=True).grant.term
+            s.cached("/cfg/a")
         term = stays.term
         leader.kill()
         assert lost.wait_over()[0] == "UNAVAILABLE"
