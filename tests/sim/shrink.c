@@ -13,7 +13,7 @@
 
 #include <time.h>
 
-enum { THINGS_MAX = PLAN_EVENTS + 256, TIMINGS_MIN = 4, TIMINGS_MAX = 64, STEPS = 6 };
+enum { THINGS_MAX = PLAN_EVENTS + 256, TIMINGS_MIN = 2, TIMINGS_MAX = 64, STEPS = 6 };
 #define LONGER (200 * SIM_MS)
 #define GAP_MIN (200 * SIM_MS)
 #define HEAL_MIN (2 * SIM_SECOND)
@@ -347,10 +347,10 @@ static bool may_be_shrunk(const struct shrink *s, const struct sim_options *opts
 static void rounds(struct shrink *s)
 {
 	for (s->patience = TIMINGS_MIN; s->patience <= TIMINGS_MAX && !s->tired;) {
-		bool more = reduce_things_all(s);
+		bool more = less_time(s); /* what comes at the end is tried in less time then */
 
+		more |= reduce_things_all(s);
 		more |= fewer_replicas(s);
-		more |= less_time(s);
 		another_timing(s);
 		progress(s, "round");
 		if (!more)
@@ -358,21 +358,35 @@ static void rounds(struct shrink *s)
 	}
 }
 
+static bool is_needless(struct shrink *s, const struct sim_options *opts, const struct cut *cut)
+{
+	struct trial t = { .opts = *opts, .verdict = s->trials[0].verdict };
+
+	s->cuts[0] = *cut;
+	t.opts.cut = &s->cuts[0];
+	trials_run(&t, 1);
+	s->runs++;
+	return is_the_same(s, t.verdict);
+}
+
 /* What need not be said: without it the run is the very same. */
 static void say_less(struct shrink *s)
 {
-	for (unsigned p = PIECE_NUMBERED_END; p < PIECE_COUNT; p++) {
-		struct trial t = { .opts = s->best, .verdict = s->trials[0].verdict };
+	sim_us *times[] = { &s->best.gap, &s->best.sooner };
 
-		if (!s->best_cut->whole[p])
-			continue;
-		s->cuts[0] = *s->best_cut;
-		s->cuts[0].whole[p] = false;
-		t.opts.cut = &s->cuts[0];
-		trials_run(&t, 1);
-		s->runs++;
-		if (is_the_same(s, t.verdict))
-			s->best_cut->whole[p] = false;
+	for (unsigned p = PIECE_NUMBERED_END; p < PIECE_COUNT; p++) {
+		struct cut c = *s->best_cut;
+
+		c.whole[p] = false;
+		if (s->best_cut->whole[p] && is_needless(s, &s->best, &c))
+			*s->best_cut = c;
+	}
+	for (size_t i = 0; i < sizeof times / sizeof *times; i++) {
+		sim_us was = *times[i];
+
+		*times[i] = 0;
+		if (was && !is_needless(s, &s->best, s->best_cut))
+			*times[i] = was;
 	}
 }
 
