@@ -36,13 +36,13 @@ static bool leave_out_shares(struct reduce *r, const size_t *left, size_t len, s
 	return any;
 }
 
-bool reduce_things(struct reduce *r, const size_t *things, size_t len)
+bool reduce_things(struct reduce *r, const size_t *things, size_t len, size_t parts)
 {
 	size_t *left = mem_alloc((len ? len : 1) * sizeof *left);
 	size_t n = those_left(r, things, len, left), share = n;
 	bool any = false;
 
-	while (share > 0 && n > 0) {
+	while (share > 0 && n > 0 && (parts == 0 || share >= n / parts)) {
 		if (leave_out_shares(r, left, n, share)) {
 			any = true;
 			n = those_left(r, things, len, left);

@@ -3,17 +3,17 @@
  * Left out are those who take part, single faults, traits of the network, of disks and of the cell's limits, and kinds of calls, by halves (reduce.c); then
  * the last replicas; and what is left to go wrong is moved toward the beginning, and the healing after it. With anything left out the messages there are, and
  * so how long each takes, are others: so each try is of a few runs in which that is drawn anew, and the first that fails counts. It goes round until nothing
- * goes any more, or until it has taken its runs or its time.
+ * goes any more, or until it has taken its runs or its time: a few times from the whole run down, and on from the smallest that was found.
  *
  *   (K1) what is printed has been run, and failed by the same check; by another only if it says so.
- *   (K2) nothing is kept that makes the run longer: what has not failed by then is good. */
+ *   (K2) nothing is kept that makes the run longer by more than a moment: what has not failed by then is good. */
 #include "shrink.h"
 
 #include "reduce.h"
 
 #include <time.h>
 
-enum { THINGS_MAX = PLAN_EVENTS + 256, TIMINGS_MIN = 2, TIMINGS_MAX = 64, STEPS = 6 };
+enum { THINGS_MAX = PLAN_EVENTS + 256, PATIENCE_MIN = 2, PATIENCE_LOW = 16, PATIENCE_MAX = 64, DESCENTS = 4, STEPS = 6 };
 #define LONGER (200 * SIM_MS)
 #define GAP_MIN (200 * SIM_MS)
 #define HEAL_MIN (2 * SIM_SECOND)
@@ -34,12 +34,20 @@ struct shrink {
 	bool out[THINGS_MAX];
 	uint32_t runs, timings, patience; /* timings drawn; how many are tried of each */
 	bool tired;
+	struct sim_options whole;
 	struct sim_options best;     /* with best_cut */
 	struct cut *best_cut, *cuts; /* shared; one a job */
 	struct verdict first, is;
 	struct sim_options other;    /* the smallest run that fails by another check; seed 0: none */
 	struct cut other_cut;
 	struct verdict other_is;
+};
+
+struct descent { /* where one ended */
+	struct sim_options best;
+	struct cut cut;
+	struct verdict is;
+	bool out[THINGS_MAX];
 };
 
 /* ---- tries ---- */
@@ -184,7 +192,7 @@ static bool reduce_range(struct shrink *s, enum piece from, enum piece to)
 	for (size_t i = 0; i < s->things_len; i++)
 		if (s->things[i].piece >= from && s->things[i].piece <= to)
 			list[n++] = i;
-	any = reduce_things(&r, list, n);
+	any = reduce_things(&r, list, n, (size_t)2 * s->patience); /* what fails rarely is tried in large parts first */
 	free(list);
 	return any;
 }
@@ -344,18 +352,54 @@ static bool may_be_shrunk(const struct shrink *s, const struct sim_options *opts
 	return false;
 }
 
-static void rounds(struct shrink *s)
+/* time_first: what fails at the end is tried in less time then. */
+static void rounds(struct shrink *s, uint32_t patience, uint32_t to, bool time_first)
 {
-	for (s->patience = TIMINGS_MIN; s->patience <= TIMINGS_MAX && !s->tired;) {
-		bool more = less_time(s); /* what comes at the end is tried in less time then */
+	for (s->patience = patience; s->patience <= to && !s->tired;) {
+		bool more = time_first && less_time(s);
 
 		more |= reduce_things_all(s);
 		more |= fewer_replicas(s);
+		more |= !time_first && less_time(s);
 		another_timing(s);
 		progress(s, "round");
 		if (!more)
 			s->patience *= 2;
 	}
+}
+
+/* From the whole run again: every way down ends somewhere else. */
+static void descend(struct shrink *s, struct descent *smallest, bool time_first)
+{
+	memset(s->best_cut, 0, sizeof *s->best_cut);
+	memset(s->out, 0, sizeof s->out);
+	s->best = s->whole;
+	s->is = s->first;
+	rounds(s, PATIENCE_MIN, PATIENCE_LOW, time_first);
+	if (s->is.events >= smallest->is.events)
+		return;
+	*smallest = (struct descent){ .best = s->best, .cut = *s->best_cut, .is = s->is };
+	memcpy(smallest->out, s->out, sizeof s->out);
+}
+
+static void go_on_from(struct shrink *s, const struct descent *d)
+{
+	*s->best_cut = d->cut;
+	memcpy(s->out, d->out, sizeof s->out);
+	s->best = d->best;
+	s->is = d->is;
+}
+
+static void find_smallest(struct shrink *s)
+{
+	static struct descent smallest;
+	bool time_first = s->first.at > world_chaos(&s->whole);
+
+	smallest.is.events = UINT64_MAX;
+	for (unsigned n = 0; n < DESCENTS && !s->tired; n++)
+		descend(s, &smallest, (n % 2 == 0) == time_first);
+	go_on_from(s, &smallest);
+	rounds(s, PATIENCE_LOW, PATIENCE_MAX, time_first);
 }
 
 static bool is_needless(struct shrink *s, const struct sim_options *opts, const struct cut *cut)
@@ -434,9 +478,10 @@ bool shrink(const struct sim_options *opts, const struct shrink_options *how)
 	s->trials = shared_zalloc(how->jobs * sizeof *s->trials);
 	for (uint32_t i = 0; i < how->jobs; i++)
 		s->trials[i].verdict = shared_zalloc(sizeof *s->trials[i].verdict);
-	s->best = *opts;
-	s->best.plan = s->plan;
-	s->best.cut = s->best_cut;
+	s->whole = *opts;
+	s->whole.plan = s->plan;
+	s->whole.cut = s->best_cut;
+	s->best = s->whole;
 	s->is = s->first;
 	if (!may_be_shrunk(s, opts))
 		return false;
@@ -444,7 +489,7 @@ bool shrink(const struct sim_options *opts, const struct shrink_options *how)
 	       (unsigned long long)(s->first.at % SIM_SECOND), s->first.text);
 	list_things(s);
 	progress(s, "begins");
-	rounds(s);
+	find_smallest(s);
 	say_less(s);
 	return report(s);
 }

@@ -31,7 +31,7 @@ shrinks_ci() { # SIM
       echo "FAIL seed $seed by its plan is another run"
     fi
   done
-  if shrinks "$1" "$out" --seed 3 --clients 12 --trap crash:1,partition:1,client:4 --runs 600 && [ "$(wc -l <"$out.small")" -lt 100 ] &&
+  if shrinks "$1" "$out" --seed 3 --clients 12 --trap crash:1,partition:1,client:4 --runs 300 && [ "$(wc -l <"$out.small")" -lt 100 ] &&
     grep -q 'replicas 3 -> 1, clients 12 -> 1, others [0-9]* -> 0, faults [0-9]* -> 2,' "$out"; then
     ok=$((ok + 1))
   else

@@ -42,7 +42,7 @@ static bool shrink_to(const size_t *things, size_t len, unsigned at_most)
 		needed[things[i]] = true;
 	tries = 0;
 	tries_max = at_most;
-	return reduce_things(&r, all, THINGS);
+	return reduce_things(&r, all, THINGS, 0);
 }
 
 START_TEST(reduce__leaves_what_is_needed_and_nothing_else)
@@ -99,9 +99,29 @@ START_TEST(reduce__touches_only_what_is_listed)
 	out[9] = out[20] = true;
 	tries = 0;
 	tries_max = 1000;
-	ck_assert(reduce_things(&r, listed, 3));
+	ck_assert(reduce_things(&r, listed, 3, 0));
 	for (size_t i = 0; i < THINGS; i++)
 		ck_assert_int_eq(out[i], i == 5 || i == 9 || i == 20);
+}
+END_TEST
+
+/* Four of forty are needed: none of four parts can go; four of eight can, and what is left is then tried in eight parts again, which are small ones. */
+START_TEST(reduce__goes_no_finer_than_it_is_told)
+{
+	struct reduce r = { .fails = pretend, .out = out };
+
+	for (size_t i = 0; i < THINGS; i++)
+		all[i] = i;
+	memset(needed, 0, sizeof needed);
+	memset(out, 0, sizeof out);
+	needed[0] = needed[13] = needed[26] = needed[39] = true;
+	tries = 0;
+	tries_max = 1000;
+	ck_assert(!reduce_things(&r, all, THINGS, 4)); /* one, two, four parts */
+	ck_assert_uint_eq(tries, 7);
+	ck_assert(reduce_things(&r, all, THINGS, 8));
+	for (size_t i = 0; i < THINGS; i++)
+		ck_assert_int_eq(out[i], !needed[i]);
 }
 END_TEST
 
@@ -233,6 +253,7 @@ int main(void)
 	tcase_add_test(c, reduce__says_when_nothing_goes);
 	tcase_add_test(c, reduce__ends_when_no_more_may_be_tried);
 	tcase_add_test(c, reduce__touches_only_what_is_listed);
+	tcase_add_test(c, reduce__goes_no_finer_than_it_is_told);
 	tcase_add_test(c, reduce__finds_the_smallest_value);
 	suite_add_tcase(s, c);
 	tcase_add_test(d, cut__is_printed_as_it_is_read);
