@@ -4,7 +4,7 @@
  * contenders and the tree of exclusive ones alike.
  *
  * Encoding, version 1, big-endian: a head of fixed size (contender_head), then the key, the client's address, and those who ask beside the latest
- * call (asker_bytes) and those that were taken over from (call_bytes), who came last first. The name is not in it: it follows from the key and the lease. */
+ * call (asker_bytes) and those that were taken over from (24 bytes each), who came last first. The name is not in it: it follows from the key and the lease. */
 #include "internal.h"
 
 #include <endian.h>
@@ -26,10 +26,6 @@ struct asker_bytes {
 	uint64_t member, boot, call, wait_ms, flags;
 };
 _Static_assert(sizeof(struct asker_bytes) == 40, "likewise");
-struct call_bytes {
-	uint64_t member, boot, call;
-};
-_Static_assert(sizeof(struct call_bytes) == 24, "likewise");
 
 static const struct contender *of(const struct tree_record *r)
 {
@@ -65,21 +61,13 @@ static const uint8_t *others_of(const struct contender *c)
 
 static size_t before_size(size_t n)
 {
-	return n * sizeof(struct call_bytes);
-}
-
-static struct call_id call_decode(const uint8_t *bytes)
-{
-	struct call_bytes b;
-
-	memcpy(&b, bytes, sizeof b);
-	return (struct call_id){ be64toh(b.member), be64toh(b.boot), be64toh(b.call) };
+	return n * CALL_ID_BYTES;
 }
 
 size_t contender_before(const struct contender *c, struct call_id ret[LOCK_BEFORE_MAX])
 {
 	for (size_t i = 0; i < c->before_len; i++)
-		ret[i] = call_decode(others_of(c) + others_size(c->others_len) + before_size(i));
+		ret[i] = call_id_decode(others_of(c) + others_size(c->others_len) + before_size(i));
 	return c->before_len;
 }
 
@@ -206,9 +194,8 @@ struct contender *contender_new(struct slice key, lease_id lease, revision creat
 		at = put(at, &b, sizeof(b));
 	}
 	for (size_t i = 0; i < a->before_len; i++) {
-		struct call_bytes b = { htobe64(a->before[i].member), htobe64(a->before[i].boot), htobe64(a->before[i].call) };
-
-		at = put(at, &b, sizeof(b));
+		call_id_encode(a->before[i], at);
+		at += CALL_ID_BYTES;
 	}
 	return c;
 }
@@ -306,7 +293,7 @@ static enum err contender_decode(struct slice bytes, struct tree_record **ret)
 		if (!asker_decode(key.ptr + key_len + client_len + others_size(i), &others[i]))
 			return ERR_CORRUPT;
 	for (size_t i = 0; i < before_len; i++)
-		before[i] = call_decode(key.ptr + key_len + client_len + others_size(others_len) + before_size(i));
+		before[i] = call_id_decode(key.ptr + key_len + client_len + others_size(others_len) + before_size(i));
 	if (!lock_parse(key, (lease_id)be64toh(h.lease), &name))
 		return ERR_CORRUPT;
 	a = (struct lock_attributes){

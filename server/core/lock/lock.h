@@ -14,18 +14,10 @@
 #ifndef HOLDFAST_CORE_LOCK_H
 #define HOLDFAST_CORE_LOCK_H
 
+#include "core/lock/call_id.h"
 #include "core/store/store.h"
 
 enum lock_mode { LOCK_EXCLUSIVE = 0, LOCK_SHARED = 1 };
-
-struct call_id {
-	uint64_t member, boot, call; /* all 0: none */
-};
-
-static inline bool call_id_eq(struct call_id a, struct call_id b)
-{
-	return a.member == b.member && a.boot == b.boot && a.call == b.call;
-}
 
 /* A call that asks for a place. */
 struct asker {

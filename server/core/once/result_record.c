@@ -1,6 +1,6 @@
 /* result_record.c: the replicated records: what a request came to, and where a session's window begins.
  *
- * Encoding of a result, version 2, big-endian: a head of fixed size (result_head), the error's name, the reply, the details, the calls (call_bytes).
+ * Encoding of a result, version 2, big-endian: a head of fixed size (result_head), the error's name, the reply, the details, the calls (24 bytes each).
  * The name and not the number: numbers change from release to release. The hash covers the same bytes, and is kept, as replies may be long. Version 1
  * had no calls.
  * Encoding of a session, version 1: lease and window, 8 bytes each, big-endian. */
@@ -20,10 +20,6 @@ struct result_head {
 	uint8_t flags, calls_len;
 };
 _Static_assert(sizeof(struct result_head) == 48, "no padding: it is hashed and stored as it is");
-struct call_bytes {
-	uint64_t member, boot, call;
-};
-_Static_assert(sizeof(struct call_bytes) == 24, "likewise");
 
 struct slice result_reply(const struct result_record *r)
 {
@@ -39,28 +35,13 @@ struct slice result_details(const struct result_record *r)
 
 static size_t calls_size(size_t n)
 {
-	return n * sizeof(struct call_bytes);
-}
-
-static struct call_id call_decode(const uint8_t *bytes)
-{
-	struct call_bytes b;
-
-	memcpy(&b, bytes, sizeof(b));
-	return (struct call_id){ .member = be64toh(b.member), .boot = be64toh(b.boot), .call = be64toh(b.call) };
-}
-
-static void call_encode(struct call_id call, uint8_t *bytes)
-{
-	struct call_bytes b = { .member = htobe64(call.member), .boot = htobe64(call.boot), .call = htobe64(call.call) };
-
-	memcpy(bytes, &b, sizeof(b));
+	return n * CALL_ID_BYTES;
 }
 
 size_t result_calls(const struct result_record *r, struct call_id ret[ONCE_CALLS_MAX])
 {
 	for (size_t i = 0; i < r->calls_len; i++)
-		ret[i] = call_decode(r->bytes + r->reply_len + r->details_len + calls_size(i));
+		ret[i] = call_id_decode(r->bytes + r->reply_len + r->details_len + calls_size(i));
 	return r->calls_len;
 }
 
@@ -145,7 +126,7 @@ struct result_record *result_new(lease_id session, uint64_t request, const struc
 	if (details_len)
 		memcpy(r->bytes + reply_len, outcome->details.ptr, details_len);
 	for (size_t i = 0; i < outcome->calls_len; i++)
-		call_encode(outcome->calls[i], r->bytes + reply_len + details_len + calls_size(i));
+		call_id_encode(outcome->calls[i], r->bytes + reply_len + details_len + calls_size(i));
 	r->hash = reckon_hash(r);
 	return r;
 }
@@ -231,7 +212,7 @@ static enum err result_decode(struct slice bytes, struct tree_record **ret)
 	outcome.details = slice_of(at + reply_len, details_len);
 	at += reply_len + details_len;
 	for (size_t i = 0; i < h.calls_len; i++)
-		calls[i] = call_decode(at + calls_size(i));
+		calls[i] = call_id_decode(at + calls_size(i));
 	if (!calls_differ(calls, h.calls_len))
 		return ERR_CORRUPT;
 	outcome.calls = calls;
