@@ -112,6 +112,7 @@ void check_watch_end(struct world *w);
 bool check_reaches_a_member(struct world *w, const struct replica *r); /* up */
 
 void check_able(struct world *w); /* check_able.c: from time to time */
+bool able_without(const struct world *w, const struct replica *r); /* whether the others are enough for a leader, once they run and reach each other */
 
 void check_phase(struct world *w, uint64_t phase); /* check_end.c */
 bool check_settled(const struct world *w); /* all replicas have applied all */

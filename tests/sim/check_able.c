@@ -102,6 +102,18 @@ static sim_us able_since(struct world *w)
 	return first;
 }
 
+bool able_without(const struct world *w, const struct replica *r)
+{
+	uint32_t quorum, bits = voters(w, &quorum), n = 0;
+
+	for (uint32_t i = 0; i < w->config.replicas; i++) {
+		const struct replica *o = &w->replicas[i];
+
+		n += (bits >> i & 1) && o != r && !o->wiped && o->disk.lost.index == 0 && knows_members(w, o);
+	}
+	return n >= quorum;
+}
+
 void check_able(struct world *w)
 {
 	sim_us since = able_since(w);

@@ -430,12 +430,14 @@ void faults_event(struct world *w)
 		sim_at(w, w->now + pause, (struct ev){ .kind = EV_FAULT });
 }
 
-/* Every run sees another leader: if need be, the last one is kept down a while longer. */
+/* Every run sees another leader: if need be, the last one is kept down a while longer, where the others can do without it. */
 static void ensure_change(struct world *w)
 {
 	struct replica *last = w->last_leader ? &w->replicas[w->last_leader - 1] : NULL;
 
 	if (w->opts.plan ? !plan_take(w, PLAN_HEALING) || !last : w->totals.leader_changes > 1 || !last || w->config.replicas == 1)
+		return;
+	if (!able_without(w, last))
 		return;
 	if (!w->opts.plan)
 		plan_note(w, PLAN_HEALING, PIECE_LAST_CRASH, 0);
