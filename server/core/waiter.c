@@ -8,7 +8,8 @@
  *        behind, and its lease may have ended since.
  *   (Q2) a call that ends otherwise leaves nothing behind: an ABANDON in its name is proposed until it is applied, in the order of the
  *        channel, so behind its LOCK. While the LOCK itself is under way the call stays (canceled) until it is known what came of it.
- *        The ABANDON leaves the contender to whoever asks for it as well, or was told of it (J4, J6 of kv/locks.c).
+ *        The ABANDON leaves the contender to whoever asks for it as well, or was told of it (J4, J6 of kv/locks.c). An Unlock of its key that is asked for here
+ *        meanwhile waits until then (N1 of unlock.c).
  *   (Q3) several calls may wait for one contender here; all are answered by its grant, and all by its end.
  *   (Q4) a lease that a call had made for itself is kept alive by us while it waits; the client has it in full from the grant on.
  *   (Q5) one that the leader ended while others ask for its place hears of its own end at once. One with a request ID hears what is kept for that (O5
