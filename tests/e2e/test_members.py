@@ -65,7 +65,7 @@ def promote(cell, r):
 
 def removed_stops(r):
     assert r.process.wait(15) == 1
-    assert "this member was removed from the cell" in r.log_tail(), r.log_tail()
+    assert "this member was removed from the cell" in r.log_path.read_text(), r.log_tail()
 
 
 def same_hash(cell):
@@ -143,6 +143,43 @@ def what_a_learner_serves_and_a_removed_member_leaves(server):
         assert id_of(cell, new) != old
         insist(ctl(cell, "put", "k", "x", endpoints=new.endpoint))
         same_hash(cell)
+
+
+def until_done(cell, what, done, *args):
+    """Also when the answer to the first try was lost."""
+    def probe():
+        p = ctl(cell, "member", *args)
+        return p.returncode == 0 or done in p.stderr
+    cells.wait_for(what, probe, 30, step=0.2)
+
+
+def replace_at_once(cell, r):
+    """Another member at its address, once it has stopped."""
+    until_done(cell, f"{r.name} is removed", "member not found", "remove", id_of(cell, r))
+    removed_stops(r)
+    cell.replicas.remove(r)
+    shutil.rmtree(r.data_dir)
+    until_done(cell, f"{r.name} is added", "Peer URLs already exists", "add", r.name, f"--peer-urls={r.peer_url}")
+    start_joining(cell, r, cell.replicas[:])
+    cell.wait_ready()
+
+
+@test(own=True, full=True, timeout=150)
+def who_sleeps_until_all_have_been_replaced_is_told_by_those_at_their_addresses(server):
+    with cells.Cell(server, 3) as cell:
+        first, second, asleep = cell.replicas
+        asleep.pause()
+        cell.replicas.remove(asleep)
+        until_done(cell, "who sleeps is removed", "member not found", "remove", id_of(cell, asleep))
+        new = newcomer(cell, 4)
+        until_done(cell, "another is added", "Peer URLs already exists", "add", new.name, f"--peer-urls={new.peer_url}")
+        start_joining(cell, new, [first, second])
+        cell.wait_ready()
+        replace_at_once(cell, first)
+        replace_at_once(cell, second)
+        asleep.resume()
+        removed_stops(asleep)
+        assert len(members(cell)) == 3
 
 
 @test(own=True)
