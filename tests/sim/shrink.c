@@ -341,17 +341,6 @@ static void progress(const struct shrink *s, const char *what)
 
 /* ---- all of it ---- */
 
-static bool may_be_shrunk(const struct shrink *s, const struct sim_options *opts)
-{
-	if (!s->first.failed)
-		printf("seed %llu is good: there is nothing to shrink\n", (unsigned long long)opts->seed);
-	else if (strncmp(s->first.check, "worth: ", 7) == 0)
-		printf("seed %llu proves too little: a smaller run would prove less\n", (unsigned long long)opts->seed);
-	else
-		return true;
-	return false;
-}
-
 /* time_first: what fails at the end is tried in less time then. */
 static void rounds(struct shrink *s, uint32_t patience, uint32_t to, bool time_first)
 {
@@ -483,8 +472,10 @@ bool shrink(const struct sim_options *opts, const struct shrink_options *how)
 	s->whole.cut = s->best_cut;
 	s->best = s->whole;
 	s->is = s->first;
-	if (!may_be_shrunk(s, opts))
+	if (!s->first.failed) {
+		printf("seed %llu is good: there is nothing to shrink\n", (unsigned long long)opts->seed);
 		return false;
+	}
 	printf("seed %llu at %llu.%06llu s: %s\n", (unsigned long long)opts->seed, (unsigned long long)(s->first.at / SIM_SECOND),
 	       (unsigned long long)(s->first.at % SIM_SECOND), s->first.text);
 	list_things(s);
