@@ -452,6 +452,15 @@ void waiters_gone(struct core *c, struct contender_row *row, enum err e, const s
 	} while (!last);
 }
 
+/* While its place lasts, and bears its name: without the ABANDON of Q2 the place would be kept for a call that is there no more. */
+static void refuse_and_abandon(struct core *c, struct call *call, enum err e)
+{
+	const struct contender_row *row = call->lock->row;
+
+	abandon(c, call->lock, call->number, slice_of(row->key, row->key_len));
+	refuse(c, call, e);
+}
+
 /* Q5 */
 void lock_ended(struct core *c, const struct contender *ct, const struct ended_call *ended)
 {
@@ -464,8 +473,10 @@ void lock_ended(struct core *c, const struct contender *ct, const struct ended_c
 		enum err e = hears(c, lk, ERR_OK, ended);
 		bool last = (next = l->next) == &row->waiters;
 
-		if (e)
+		if (e && is_named(c, lk->call, ended->id))
 			refuse(c, lk->call, e);
+		else if (e)
+			refuse_and_abandon(c, lk->call, e);
 		if (last)
 			return; /* the row goes with its last waiter */
 	}
@@ -525,14 +536,14 @@ static void recheck_waiter(struct core *c, struct call *call)
 	const struct contender *ct = contender_at(c, slice_of(row->key, row->key_len), row->token);
 	enum err kept = kept_error(c, call->lock); /* Q5 */
 
-	if (kept)
-		refuse(c, call, kept);
-	else if (!ct)
-		refuse(c, call, lease_find(c->lessor, call->lock->lease) ? ERR_OUTCOME_UNKNOWN : ERR_LEASE_ENDED_WAITING);
+	if (!ct)
+		refuse(c, call, kept ? kept : lease_find(c->lessor, call->lock->lease) ? ERR_OUTCOME_UNKNOWN : ERR_LEASE_ENDED_WAITING);
+	else if (kept)
+		refuse_and_abandon(c, call, kept);
 	else if (lock_is_held(c->locks, ct))
 		confirm(c, call);
 	else if (call->lock->bounded && !contender_is_asked_by(ct, core_call_id(c, call->number)))
-		refuse(c, call, ERR_OUTCOME_UNKNOWN); /* nobody keeps its bound any more */
+		refuse_and_abandon(c, call, ERR_OUTCOME_UNKNOWN); /* nobody keeps its bound any more */
 }
 
 void waiters_recheck(struct core *c)
