@@ -182,7 +182,7 @@ struct proposer {
 	uint64_t next, acked; /* numbers */
 	uint64_t transmitted; /* numbers up to here have been put into a message */
 	size_t sent_bytes;
-	size_t line_queued;   /* bytes in `queue` */
+	size_t line_queued;   /* bytes in `queue`, or set aside for it */
 	size_t line_sent, line_bytes; /* of `sent`, what waits in line at the leader */
 	time_ms pushed_back;  /* when the leader last refused; by core_clock, 0: never */
 	time_ms led_since;    /* when the present leader became known; by core_clock */
@@ -577,7 +577,7 @@ void propose_submit(struct core *c, struct call *call, uint32_t kind, struct sli
 void propose_submit_request(struct core *c, struct call *call, uint32_t kind, struct slice payload, const struct core_request *r, bool chosen);
 /* With another ID, for the same request. */
 void propose_submit_again(struct core *c, struct call *call, struct slice payload, const struct command *before);
-void propose_set_aside(struct core *c, struct call *call, struct list *in); /* it was just submitted, and is to go later */
+void propose_set_aside(struct call *call, struct list *in); /* it was just submitted, and is to go later; it counts in line_queued as before */
 void propose_hand_on(struct core *c, struct call *call);
 void propose_flush(struct core *c);
 void propose_term(struct core *c);                     /* the term has changed: the channel ends */
@@ -689,6 +689,7 @@ void unlock_submit(struct core *c, const struct core_request *r);
 void unlock_lock_asked(struct core *c, struct call *call);          /* a Lock that was just submitted */
 void unlock_lock_settled(struct core *c, struct lock_call *lk);     /* its command has its outcome; may be said again */
 void unlocks_deinit(struct core *c);
+size_t unlocks_queued(const struct core *c); /* of proposer.line_queued, what is set aside */
 void unlocks_check(const struct core *c);
 
 /* holds.c */

@@ -101,16 +101,16 @@ void propose_submit_again(struct core *c, struct call *call, struct slice payloa
 	wrap(c, call, &cmd);
 }
 
-void propose_set_aside(struct core *c, struct call *call, struct list *in)
+void propose_set_aside(struct call *call, struct list *in)
 {
 	ASSERT(call->place == PLACE_QUEUE && !call->tried);
-	propose_unqueue(c, call);
 	call_move(call, PLACE_QUEUE, in);
 }
 
 void propose_hand_on(struct core *c, struct call *call)
 {
 	call_move(call, PLACE_QUEUE, queue_of(c, call));
+	propose_unqueue(c, call); /* it counts already when it was set aside */
 	count_queued(c, call);
 	c->proposer.fresh = true;
 }
@@ -592,7 +592,7 @@ void propose_check(const struct core *c)
 		ASSERT(is_in_line(CONTAINER_OF(l, struct call, link)));
 		queued += CONTAINER_OF(l, struct call, link)->queued;
 	}
-	ASSERT(queued == p->line_queued);
+	ASSERT(queued + unlocks_queued(c) == p->line_queued);
 
 	LIST_FOR_EACH(l, &p->sent) { /* W1 */
 		const struct call *call = CONTAINER_OF(l, struct call, link);

@@ -11,7 +11,7 @@
  *   (N3) nobody waits but for commands that were asked for before, as long as these take to be applied (a Lock in the queue of its lock has its outcome), and at the
  *        most until his own deadline. Whoever waits was tried by nobody, and is certainly not carried out when he gives up.
  *   (N4) a busy place is there while one of its Locks was handed on and has no outcome. There are no more of them than calls under way (E1 of request.c), and who
- *        waits there is a call under way like others.
+ *        waits there is a call under way like others. A Lock's bytes count as those of the queue do.
  *
  * A Lock with a lease of its own is in no busy place: nobody knows its key before it is answered. Two keys of one hash do no harm: somebody waits for a stranger. Of what
  * is asked at different replicas nobody promises an order; a session's calls at the replica that it left do nothing (J5 of kv/locks.c). */
@@ -61,7 +61,7 @@ void unlock_lock_asked(struct core *c, struct call *call)
 	if (list_empty(&lk->busy->waiting))
 		list_push_back(&lk->busy->locks, &lk->link);
 	else
-		propose_set_aside(c, call, &lk->busy->waiting); /* N2 */
+		propose_set_aside(call, &lk->busy->waiting); /* N2 */
 }
 
 void unlock_submit(struct core *c, const struct core_request *r)
@@ -73,7 +73,7 @@ void unlock_submit(struct core *c, const struct core_request *r)
 	if (wire_find_u64(r->bytes, 100, 0) == 0)
 		b = map64_get(&c->waiters.busy, hash_of(wire_find_bytes(r->bytes, 1)));
 	if (b)
-		propose_set_aside(c, call, &b->waiting); /* N1 */
+		propose_set_aside(call, &b->waiting); /* N1 */
 }
 
 static void hand_on(struct core *c, struct busy_place *b)
@@ -103,6 +103,18 @@ void unlock_lock_settled(struct core *c, struct lock_call *lk)
 		return;
 	map64_remove(&c->waiters.busy, b->hash);
 	free(b);
+}
+
+size_t unlocks_queued(const struct core *c)
+{
+	size_t queued = 0;
+	uint64_t hash;
+	void *value;
+
+	for (size_t pos = 0; map64_next(&c->waiters.busy, &pos, &hash, &value);)
+		LIST_FOR_EACH(l, &((const struct busy_place *)value)->waiting)
+			queued += CONTAINER_OF(l, struct call, link)->queued;
+	return queued;
 }
 
 void unlocks_check(const struct core *c)

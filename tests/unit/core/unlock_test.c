@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "etcd/rpc.pb-c.h"
+#include "etcd/v3election.pb-c.h"
 #include "etcd/v3lock.pb-c.h"
 #include "support/mini_answer.h"
 
@@ -233,6 +234,48 @@ START_TEST(unlock__is_told_when_its_time_is_up)
 }
 END_TEST
 
+static uint64_t campaign(struct mini_cell *m, size_t i, struct slice value)
+{
+	V3electionpb__CampaignRequest r = V3ELECTIONPB__CAMPAIGN_REQUEST__INIT;
+
+	r.name = (ProtobufCBinaryData){ 1, (uint8_t *)(uintptr_t)"m" };
+	r.lease = S;
+	r.value = (ProtobufCBinaryData){ value.len, (uint8_t *)(uintptr_t)value.ptr };
+	return mini_request(m, i, METHOD_ELECTION_CAMPAIGN, &r.base);
+}
+
+/* N4: what waits behind an Unlock takes no more memory than what waits in line. */
+START_TEST(unlock__what_is_set_aside_counts_as_waiting)
+{
+	enum { LEN = 1 << 20, FIT = 31 }; /* of 32 MiB, with what is around each */
+	struct mini_cell *m = cell_of(3);
+	size_t at = follower(m);
+	uint64_t lock, unlock, first = 0, last = 0;
+	uint8_t *value = mem_zalloc(LEN);
+
+	for (size_t i = 0; i < 3; i++)
+		mini_isolate(m, i, true);
+	mini_run(m, 5000);
+	lock = mini_lock(m, at, "m", S);
+	unlock = mini_unlock(m, at, "m/7");
+	for (size_t i = 0; i <= FIT; i++) {
+		first = first ? first : last;
+		last = campaign(m, at, slice_of(value, LEN));
+	}
+	FAILS(m, last, ERR_TOO_MANY_REQUESTS);
+	ck_assert_ptr_null(mini_answer(m, first));
+	mini_cancel(m, at, unlock);
+	mini_cancel(m, at, lock); /* the others are handed on, and count once */
+	FAILS(m, campaign(m, at, slice_of(value, LEN)), ERR_TOO_MANY_REQUESTS);
+	FAILS(m, first, ERR_NO_LEADER);
+	first = campaign(m, at, slice_of(value, LEN)); /* and are gone */
+	mini_run(m, 10);
+	ck_assert_ptr_null(mini_answer(m, first));
+	mini_free(m);
+	free(value);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("unlock");
@@ -249,6 +292,7 @@ int main(void)
 	tcase_add_test(t, unlock__with_a_token_waits_for_nothing);
 	tcase_add_test(t, unlock__that_is_a_repetition_frees_nothing);
 	tcase_add_loop_test(t, unlock__is_told_when_its_time_is_up, 0, 2);
+	tcase_add_test(t, unlock__what_is_set_aside_counts_as_waiting);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);
 	failed = srunner_ntests_failed(r);
