@@ -286,6 +286,8 @@ static void replace(struct once *o, const struct result_record *r, const struct 
 
 static void set_calls(struct once *o, const struct result_record *r, const struct call_id *calls, size_t n)
 {
+	if (r->too_large) /* whoever sends it again is told so, whoever asks */
+		return;
 	replace(o, r, &(struct once_outcome){
 		.kind = r->kind,
 		.reply = result_reply(r),

@@ -256,6 +256,28 @@ static uint64_t hash_of(uint64_t request)
 	return result_record_type.hash(&once_find(o, SESSION, request)->base);
 }
 
+/* The name of its lock is longer than what is kept: that is what it goes on to be told. */
+START_TEST(once__what_is_too_large_stays_so)
+{
+	struct once_id id = { .session = SESSION, .request = 1 };
+	const struct result_record *known = NULL;
+	struct call_id by = call(1, 1);
+	struct buf key = { 0 };
+
+	buf_reserve(&key, ONCE_RESULT_BYTES_MAX + 1);
+	memset(key.ptr, 'l', ONCE_RESULT_BYTES_MAX + 1);
+	key.len = ONCE_RESULT_BYTES_MAX + 1;
+	ck_assert_int_eq(once_begin(o, &id, 8, &known), ERR_OK);
+	once_keep(o, &id, &(struct once_outcome){ .kind = 8, .reply = buf_view(&key), .token = PLACE, .lease = LEASE, .calls = &by, .calls_len = 1 }, lives, NULL);
+	ck_assert(once_find(o, SESSION, 1)->too_large);
+	ended(by, false, false);
+	ck_assert(once_find(o, SESSION, 1)->too_large);
+	ended(call(1, 2), true, true);
+	ck_assert(once_find(o, SESSION, 1)->too_large);
+	buf_free(&key);
+}
+END_TEST
+
 START_TEST(once__calls_are_part_of_the_state)
 {
 	struct tree_record *copy;
@@ -358,6 +380,7 @@ int main(void)
 	tcase_add_test(t, once__given_up_and_asked_again_beside_another);
 	tcase_add_test(t, once__a_place_of_the_same_revision_is_another);
 	tcase_add_test(t, once__many_for_one_place);
+	tcase_add_test(t, once__what_is_too_large_stays_so);
 	tcase_add_test(t, once__calls_are_part_of_the_state);
 	tcase_add_test(t, once__damaged_records_are_refused_or_canonical);
 	tcase_add_test(t, once__records_that_nobody_writes_are_refused);
