@@ -7,7 +7,8 @@
  *   (N1) an Unlock that names no token is handed on once every Lock and Campaign for its key that this replica took in before it has its outcome: a place in the
  *        queue, a hold, an error, or none for certain. So the log has them in the order in which they were asked for here, and what the Unlock does is decided in
  *        the log alone: whether its caller may, whether it is a repetition. One that names a token is about a hold that was told, and waits for nothing.
- *   (N2) a Lock that is asked for while an Unlock of its key waits goes behind it, so that this does not free its hold.
+ *   (N2) a Lock that is asked for while an Unlock of its key waits goes behind it, so that this does not free its hold. Once the Unlock is handed on,
+ *        they are two calls under way like others: lost with its leader, the Unlock may come behind.
  *   (N3) nobody waits but for commands that were asked for before, as long as these take to be applied (a Lock in the queue of its lock has its outcome), and at the
  *        most until his own deadline. Whoever waits was tried by nobody, and is certainly not carried out when he gives up.
  *   (N4) a busy place is there while one of its Locks was handed on and has no outcome. There are no more of them than calls under way (E1 of request.c), and who
