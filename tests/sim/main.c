@@ -40,7 +40,7 @@ struct job {
 	uint64_t seed;
 };
 
-static double seconds_since(const struct timespec *t)
+double seconds_since(const struct timespec *t)
 {
 	struct timespec now;
 

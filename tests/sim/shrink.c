@@ -11,8 +11,6 @@
 
 #include "reduce.h"
 
-#include <time.h>
-
 enum { THINGS_MAX = PLAN_EVENTS + 256, PATIENCE_MIN = 2, PATIENCE_LOW = 16, PATIENCE_MAX = 64, DESCENTS = 4, STEPS = 6 };
 #define LONGER (200 * SIM_MS)
 #define GAP_MIN (200 * SIM_MS)
@@ -51,14 +49,6 @@ struct descent { /* where one ended */
 };
 
 /* ---- tries ---- */
-
-static double seconds_since(const struct timespec *t)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (double)(now.tv_sec - t->tv_sec) + (double)(now.tv_nsec - t->tv_nsec) / 1e9;
-}
 
 static bool may_try(struct shrink *s)
 {

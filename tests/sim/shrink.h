@@ -2,6 +2,8 @@
 #ifndef HOLDFAST_SIM_SHRINK_H
 #define HOLDFAST_SIM_SHRINK_H
 
+#include <time.h>
+
 #include "sim.h"
 
 struct shrink_options {
@@ -11,6 +13,8 @@ struct shrink_options {
 
 /* Prints a small run that fails by the same check as that of opts, and by how much it is smaller. False: that one does not fail, or cannot be made smaller. */
 bool shrink(const struct sim_options *opts, const struct shrink_options *how);
+
+double seconds_since(const struct timespec *t); /* main.c */
 
 /* ---- trial.c: a run in a process of its own, of which nothing is seen but what became of it ---- */
 
