@@ -16,7 +16,7 @@
  *        all that ask, and it takes over: it alone asks from then on. Otherwise nobody can tell which of them the client made last. It may be one that
  *        was given up for another replica, and comes late; it may be its only one, asked where little was known. So it asks beside the others, and the
  *        place lasts while any asks. Without a stream it changes nothing of theirs: a try that fails leaves the place alone, and a campaign whose value is another one is
- *        refused, as is one more than there is room for. Of one replica it is known which call is newer: that has its value put, and room made for it;
+ *        refused, as is one more than there is room for. Of one replica it is known which call is newer: that has room made for it, and its value put when nobody asks by another replica;
  *        an older one (it was lost with a leader and proposed again) is refused. Whoever is there to hear that asks again, and sees more.
  *   (J7) an ABANDON tells of one call. What it means for the request of that call, and for others that name the same place, is kept before the place goes
  *        (O5 of once.h): sent again, each is told what its own call was or will be told.
@@ -149,6 +149,18 @@ static enum err ask(struct kv_env *env, const Holdfast__Internal__LockCommand *m
 	return ERR_OK;
 }
 
+/* All who ask do so by that replica; who came last may be a late one itself. */
+static bool asks_here_alone(const struct contender *c, uint64_t member)
+{
+	struct asker askers[LOCK_ASKERS_MAX];
+	size_t n = contender_askers(c, askers);
+
+	for (size_t i = 0; i < n; i++)
+		if (askers[i].call.member != member)
+			return false;
+	return n > 0;
+}
+
 static enum err ask_again(struct kv_env *env, const Holdfast__Internal__LockCommand *m, const struct lock_attributes *a,
 			  const struct kv *kv)
 {
@@ -169,7 +181,7 @@ static enum err ask_again(struct kv_env *env, const Holdfast__Internal__LockComm
 	}
 	/* A campaign's new value takes the place of the old one; a lock has none, and leaves it. */
 	new_value = m->value.len > 0 && !slice_eq(kv_slice(m->value), kv_value(kv));
-	if (new_value && !takes_over(c, m) && c->call.member != a->call.member)
+	if (new_value && !takes_over(c, m) && !asks_here_alone(c, a->call.member))
 		return ERR_LOCK_ASKED_ELSEWHERE; /* J6 */
 	e = ask(env, m, a, c);
 	if (!e && new_value)

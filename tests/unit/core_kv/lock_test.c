@@ -305,6 +305,7 @@ START_TEST(campaign__a_late_one_changes_no_value)
 		{ "lock m lease=16 value=new call=201 saw=0", "held @2 key:m/10 fencing_token:2 lease:16 ttl:60" },
 		{ "lock m lease=16 value=old call=101 saw=0", "ERR_LOCK_ASKED_ELSEWHERE" },
 		{ "lock m lease=16 value=new call=102 saw=0", "held @2 key:m/10 fencing_token:2 lease:16 ttl:60" },
+		{ "lock m lease=16 value=old call=103 saw=0", "ERR_LOCK_ASKED_ELSEWHERE" }, /* 102 came late, too: the value is 201's */
 		{ "get m/10", "@2 m/10=new(2 2 1 16) count:1" },
 		/* it is heard by who asks again, and knows of 102 by then; of two by one replica the later one counts */
 		{ "lock m lease=16 value=mine call=103 saw=102", "held @3 key:m/10 fencing_token:2 lease:16 ttl:60" },
