@@ -102,6 +102,7 @@ void call_free(struct core *c, struct call *call)
 		propose_unqueue(c, call);
 	if (call->session_tag)
 		sessions_call_gone(c, call);
+	unlock_settled(c, call);
 	if (call->lock)
 		lock_leave(c, call);
 	if (call->kind != CALL_COMMAND && call->batch)

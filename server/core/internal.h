@@ -109,10 +109,9 @@ struct busy_place;
 /* What a Lock or Campaign needs beside. */
 struct lock_call {
 	struct call *call;
-	struct list link;      /* in its row's waiters; before, in its busy place */
+	struct list link;      /* in its row's waiters */
 	struct list all;       /* in core.waiters: in the order they began to wait */
 	struct contender_row *row;
-	struct busy_place *busy; /* NULL: its command has its outcome, or nobody can name its key */
 	struct heap_node renew; /* when its own lease wants a keep-alive */
 	lease_id lease;
 	bool own_lease;        /* made for this call */
@@ -143,6 +142,8 @@ struct call {
 	time_ms asked_at;     /* read: when it was asked for that */
 	bool ask;         /* whether it may, and nothing else */
 	bool aside;       /* a request that waits, as a read does, until its token can be known here */
+	bool behind;      /* Lock, Unlock: set aside in its busy place */
+	struct busy_place *busy; /* Lock, Unlock: NULL: it has its outcome, or names no key that others could name, or a token */
 	struct lock_call *lock;
 	struct call_auth *auth; /* NULL: neither a token nor a certificate came with it */
 	struct buf bytes; /* command: packed Command; read: packed request */
@@ -684,10 +685,10 @@ struct contender_row *row_find(const struct core *c, revision token, struct slic
 struct contender_row *row_get(struct core *c, revision token, struct slice key);
 void row_release(struct core *c, struct contender_row *row); /* frees it when nobody uses it */
 
-/* unlock.c: Unlocks wait for the Locks that were asked for before */
+/* unlock.c: Locks and Unlocks of one place come in the order in which they were asked for here */
 void unlock_submit(struct core *c, const struct core_request *r);
 void unlock_lock_asked(struct core *c, struct call *call);          /* a Lock that was just submitted */
-void unlock_lock_settled(struct core *c, struct lock_call *lk);     /* its command has its outcome; may be said again */
+void unlock_settled(struct core *c, struct call *call);             /* a Lock's or Unlock's command has its outcome, or nobody wants it; may be said of any call, and again */
 void unlocks_deinit(struct core *c);
 size_t unlocks_queued(const struct core *c); /* of proposer.line_queued, what is set aside */
 void unlocks_check(const struct core *c);

@@ -536,6 +536,7 @@ void propose_drop(struct core *c, struct call *call)
 		call_free(c, call);
 		return;
 	}
+	unlock_settled(c, call);
 	call_forget_number(c, call);
 	list_remove(&call->age);
 	call->dead = true; /* W6 */

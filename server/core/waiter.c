@@ -182,7 +182,6 @@ static void stop_waiting(struct core *c, struct call *call)
 
 void lock_leave(struct core *c, struct call *call)
 {
-	unlock_lock_settled(c, call->lock);
 	stop_waiting(c, call);
 	buf_free(&call->lock->name);
 	free(call->lock);
@@ -272,7 +271,7 @@ static void begin_waiting(struct core *c, struct call *call, revision token, str
 {
 	struct lock_call *lk = call->lock;
 
-	unlock_lock_settled(c, lk);
+	unlock_settled(c, call);
 	lk->row = row_get(c, token, key);
 	list_push_back(&lk->row->waiters, &lk->link);
 	list_push_back(&c->waiters.all, &lk->all);
@@ -482,9 +481,17 @@ void lock_ended(struct core *c, const struct contender *ct, const struct ended_c
 	}
 }
 
-/* Its command was not applied and never will be, or nobody can tell: `skipped` calls may stand in the queue all the same. */
+/* Its command was not applied and never will be, or nobody can tell: `skipped` calls may stand in the queue all the same, and be taken over from by now.
+ * A lease of its own ends by itself. */
 void lock_lost(struct core *c, struct call *call)
 {
+	struct buf key = { 0 };
+
+	if (call->skipped && !call->lock->own_lease) {
+		lock_key(buf_view(&call->lock->name), call->lock->lease, &key);
+		abandon(c, call->lock, call->number, buf_view(&key));
+		buf_free(&key);
+	}
 	call_fail(c, call, ERR_OUTCOME_UNKNOWN);
 }
 

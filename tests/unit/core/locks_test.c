@@ -282,6 +282,45 @@ START_TEST(locks__the_end_of_a_hold_is_told_once_and_how_long_it_was)
 }
 END_TEST
 
+/* Whose Lock lies in a snapshot gives up, though somebody else of his session has taken over meanwhile: else the hold would be kept for him. */
+START_TEST(locks__who_was_taken_over_within_a_snapshot_gives_up)
+{
+	struct mini_cell *m =
+		mini_new(&(struct mini_options){ .replicas = 3, .seed = 5, .disk_ms = 1, .net_ms = 1, .snapshot_count = 50, .snapshot_keep = 5, .log_memory = 1000 });
+	size_t leader = mini_elect(m, 10000), first = (leader + 1) % 3, second = (leader + 2) % 3;
+	struct core_status status;
+	uint64_t before, now, unlock;
+
+	mini_run(m, 500);
+	OK(m, mini_grant(m, leader, 10, 600));
+	OK(m, mini_grant(m, leader, 11, 600));
+	OK(m, mini_lock(m, leader, "a", 10));
+	before = mini_lock(m, first, "a", 11);
+	mini_run(m, 1);
+	mini_isolate(m, first, true);
+	mini_run(m, 100);
+	ck_assert_uint_eq(mini_contenders(m, leader, "a"), 2);
+	now = mini_lock(m, second, "a", 11);
+	for (int i = 0; i < 300; i++)
+		OK(m, mini_put(m, leader, "k", "v", 0));
+	mini_cancel(m, first, before);
+	mini_isolate(m, first, false);
+	mini_run(m, 3000);
+	core_status(mini_core(m, first), &status);
+	ck_assert_uint_ge(status.snapshots_installed, 1);
+	mini_cancel(m, second, now); /* the grant is on its way to it */
+	unlock = mini_unlock(m, leader, "a/a");
+	OK(m, unlock);
+	mini_run(m, 1000);
+	ck_assert_uint_eq(mini_contenders(m, leader, "a"), 1);
+	mini_isolate(m, leader, true); /* in the next term it is certain that the first one's command is in no log any more */
+	mini_elect(m, 10000);
+	mini_run(m, 3000);
+	ck_assert_uint_eq(mini_contenders(m, mini_leader(m), "a"), 0);
+	mini_free(m);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("core locks");
@@ -296,6 +335,7 @@ int main(void)
 	tcase_add_test(t, locks__a_token_is_current_while_it_holds);
 	tcase_add_test(t, locks__a_hold_is_broken_and_the_next_one_holds);
 	tcase_add_test(t, locks__the_end_of_a_hold_is_told_once_and_how_long_it_was);
+	tcase_add_test(t, locks__who_was_taken_over_within_a_snapshot_gives_up);
 	suite_add_tcase(s, t);
 	sr = srunner_create(s);
 	srunner_run_all(sr, CK_NORMAL);

@@ -122,6 +122,35 @@ START_TEST(unlock__comes_behind_the_lock_that_is_proposed_again)
 }
 END_TEST
 
+/* N2: its hold is told, and stays. A second Unlock waits for nobody. */
+START_TEST(unlock__that_is_proposed_again_comes_before_the_lock_behind_it)
+{
+	struct mini_cell *m = cell_of(3);
+	size_t leader = mini_leader(m), at = follower(m);
+	struct core_status status;
+	uint64_t lock, unlocks[2];
+	member_id old;
+
+	core_status(mini_core(m, at), &status);
+	old = status.leader;
+	mini_isolate(m, leader, true);
+	unlocks[0] = mini_unlock(m, at, "m/7");
+	mini_run(m, 5); /* it is on its way to the leader */
+	unlocks[1] = mini_unlock(m, at, "m/7");
+	do { /* the next leader takes new commands, before it is certain that the old one's are lost */
+		mini_run(m, 1);
+		core_status(mini_core(m, at), &status);
+	} while (status.leader == old || status.leader == 0);
+	lock = mini_lock(m, at, "m", S);
+	mini_elect(m, 10000);
+	OK(m, unlocks[0]);
+	OK(m, unlocks[1]);
+	OK(m, lock);
+	ck_assert(!is_free(m));
+	mini_free(m);
+}
+END_TEST
+
 /* N2, N3: each in its turn. */
 START_TEST(unlock__waits_for_those_before_it_alone)
 {
@@ -287,6 +316,7 @@ int main(void)
 	tcase_add_loop_test(t, unlock__comes_behind_the_lock_that_waits_in_line, 0, 2);
 	tcase_add_loop_test(t, unlock__comes_behind_the_lock_that_is_given_up, 0, 8);
 	tcase_add_test(t, unlock__comes_behind_the_lock_that_is_proposed_again);
+	tcase_add_test(t, unlock__that_is_proposed_again_comes_before_the_lock_behind_it);
 	tcase_add_test(t, unlock__waits_for_those_before_it_alone);
 	tcase_add_test(t, unlock__ends_the_wait_of_a_queued_lock);
 	tcase_add_test(t, unlock__with_a_token_waits_for_nothing);
