@@ -237,14 +237,29 @@ uint64_t calls_next(const struct sess *s)
 
 /* ---- answers ---- */
 
-static struct call *find(struct sess *s, const struct sess_event *e)
+static struct call *by_id(struct sess *s, uint64_t id)
 {
 	LIST_FOR_EACH(it, &s->calls) {
 		struct call *c = CONTAINER_OF(it, struct call, node);
-		if (c->id == e->call)
-			return c->flying && c->attempt == e->attempt ? c : NULL;
+		if (c->id == id)
+			return c;
 	}
 	return NULL;
+}
+
+/* NULL: another attempt is under way by now, or none. */
+static struct call *find(struct sess *s, const struct sess_event *e)
+{
+	struct call *c = by_id(s, e->call);
+	return c && c->flying && c->attempt == e->attempt ? c : NULL;
+}
+
+bool call_landed(struct sess *s, const struct sess_event *e)
+{
+	struct call *c = find(s, e);
+	if (c)
+		c->flying = false;
+	return c != NULL;
 }
 
 static void answer(struct sess *s, struct call *c, enum hf_code code, const struct sess_event *e)
@@ -282,10 +297,9 @@ static void plain_reply(struct sess *s, struct call *c, const struct sess_event 
 
 void call_reply(struct sess *s, const struct sess_event *e)
 {
-	struct call *c = find(s, e);
+	struct call *c = by_id(s, e->call);
 	if (!c)
-		return;
-	c->flying = false;
+		return; /* it went with the session */
 	if (e->status == STATUS_OK)
 		sess_note_header(s, e->bytes);
 	switch (c->kind) {

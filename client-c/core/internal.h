@@ -205,7 +205,8 @@ void sess_call_free(struct sess *s, struct call *c); /* cancels what flies */
 void calls_run(struct sess *s);
 uint64_t calls_next(const struct sess *s);
 void calls_stream_lost(struct sess *s);
-void call_reply(struct sess *s, const struct sess_event *e);
+bool call_landed(struct sess *s, const struct sess_event *e); /* it is not under way any more, and so never cancelled; false: it was not */
+void call_reply(struct sess *s, const struct sess_event *e);  /* of one that has landed */
 void call_part(struct sess *s, const struct sess_event *e);
 void call_again(struct sess *s, struct call *c); /* later */
 void calls_end(struct sess *s, enum hf_code code);

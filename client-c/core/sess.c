@@ -273,6 +273,8 @@ static void ask(struct sess *s, const struct sess_ask *a)
 
 void sess_step(struct sess *s, const struct sess_event *e)
 {
+	/* Whatever the clock says of what it brings: a call that has ended is not cancelled when the session's time is over. */
+	bool landed = e->kind == SESS_REPLY && call_landed(s, e);
 	if (e->now_ms > s->now)
 		s->now = e->now_ms;
 	look_at_clock(s);
@@ -284,7 +286,10 @@ void sess_step(struct sess *s, const struct sess_event *e)
 		if (e->endpoint < s->endpoints)
 			place_heard(s, e->endpoint, e->serves);
 		break;
-	case SESS_REPLY: call_reply(s, e); break;
+	case SESS_REPLY:
+		if (landed)
+			call_reply(s, e);
+		break;
 	case SESS_PART: call_part(s, e); break;
 	case SESS_ASK: ask(s, &e->ask); break;
 	}

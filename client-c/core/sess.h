@@ -97,7 +97,7 @@ enum sess_out_kind {
 	SESS_DROP,    /* stream: nothing more is heard of it */
 	SESS_PROBE,   /* endpoint: does it live, and does it serve (it has a leader)? */
 	SESS_CALL,    /* call, attempt, endpoint, method, bytes, request_id, first_unanswered, deadline_ms, keep_open */
-	SESS_CANCEL,  /* call, attempt: nothing more is heard of it */
+	SESS_CANCEL,  /* call, attempt: whose end was not told; nothing more is heard of it. When it was told before the update was taken, there is nothing to do */
 	SESS_ANSWER,  /* tag, code, text, details, method, bytes: of what was asked; the last of it */
 	SESS_TOLD,    /* tag, code, text, method, bytes: of FOLLOW, OBSERVE; code HF_SESSION_LOST or HF_CANCELED: the last */
 	SESS_FIRED,   /* tag, code, change, text: the path, revision: of WATCH; the last of it */

@@ -23,6 +23,16 @@ static void lose_stream(void)
 	kit_step((struct sess_event){ .kind = SESS_STREAM_ENDED, .stream = kit_stream(), .status = STATUS_UNAVAILABLE });
 }
 
+static void open_in_jeopardy(void)
+{
+	kit_at(T0 + LEASE_MS + 100);
+	ck_assert_int_eq(kit_next(SESS_STATE)->state, HF_JEOPARDY);
+	for (uint64_t before = kit_stream(); kit_stream() == before;)
+		kit_at(kit.now + 10);
+	kit_open(); /* a stream is being resumed all the while */
+	ck_assert_int_eq(sess_state(kit.s), HF_JEOPARDY);
+}
+
 /* ---- clocks and states ---- */
 
 START_TEST(clock__starts_when_open_was_sent)
@@ -78,13 +88,8 @@ END_TEST
 
 START_TEST(clock__safe_again_after_an_answer_in_jeopardy)
 {
-	uint64_t sequence;
-	kit_at(T0 + LEASE_MS + 100);
-	ck_assert_int_eq(kit_next(SESS_STATE)->state, HF_JEOPARDY);
-	for (uint64_t before = kit_stream(); kit_stream() == before;)
-		kit_at(kit.now + 10);
-	kit_open(); /* a stream is being resumed all the while */
-	sequence = 0;
+	uint64_t sequence = 0;
+	open_in_jeopardy();
 	kit.at = 0;
 	while (kit_any(SESS_SEND)) {
 		Holdfast__V1__SessionRequest *m;
@@ -276,6 +281,25 @@ START_TEST(call__time_runs_out)
 	kit_at(T0 + 1500);
 	ck_assert_int_eq(kit_next(SESS_ANSWER)->code, HF_TIMEOUT);
 	kit_next(SESS_CANCEL);
+}
+END_TEST
+
+/* The session is over by the clock, which cancels what is under way: the other alone. */
+START_TEST(call__an_answer_after_the_grace_period_is_of_a_call_that_is_over)
+{
+	struct sess_out *answered, *other, *canceled;
+	open_in_jeopardy();
+	kit_ask((struct sess_ask){ .kind = SESS_ASK_CALL, .tag = 7, .method = METHOD_NODES_SET });
+	answered = kit_next(SESS_CALL);
+	kit_ask((struct sess_ask){ .kind = SESS_ASK_CALL, .tag = 8, .method = METHOD_NODES_SET });
+	other = kit_next(SESS_CALL);
+	kit.now += 45000;
+	kit_reply(answered, STATUS_OK, "", NULL);
+	ck_assert_int_eq(sess_state(kit.s), HF_EXPIRED);
+	ck_assert_int_eq(kit_next(SESS_ANSWER)->code, HF_SESSION_LOST);
+	canceled = kit_next(SESS_CANCEL);
+	ck_assert(canceled->call == other->call && canceled->attempt == other->attempt);
+	ck_assert(!kit_any(SESS_CANCEL));
 }
 END_TEST
 
@@ -875,7 +899,8 @@ int main(void)
 	    clock__an_answer_without_the_right_to_cache_leaves_it_as_it_was);
 	ADD(s, "stream", open_setup, stream__resumes_elsewhere_with_its_secret, stream__silence_is_left, stream__what_an_old_one_says_is_not_heard,
 	    stream__the_session_is_gone, stream__taken_over_once_is_resumed_again_and_again_is_the_end, stream__closes_in_order);
-	ADD(s, "call", open_setup, call__sent_again_with_its_id, call__no_more_ids_than_the_cell_keeps_results, call__time_runs_out);
+	ADD(s, "call", open_setup, call__sent_again_with_its_id, call__no_more_ids_than_the_cell_keeps_results, call__time_runs_out,
+	    call__an_answer_after_the_grace_period_is_of_a_call_that_is_over);
 	ADD(s, "cache", open_setup, cache__values_and_their_absence, cache__what_lies_elsewhere_is_not_asked_for, cache__an_invalidation_drops_and_is_acknowledged,
 	    cache__an_answer_under_way_is_renounced, cache__a_new_term_empties_it, cache__any_reply_may_tell_the_term,
 	    cache__the_clock_is_read_after_the_value_was_loaded, cache__an_unheard_number_empties_it, cache__has_a_bound);
