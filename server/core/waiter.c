@@ -84,10 +84,8 @@ static bool waits_here(const struct core *c, const struct contender *ct)
 	return false;
 }
 
-/* Who asked last for that place, as far as it is known here (J6). Of a lease that was made for the call nobody knows, but by the request ID. Nobody, when
- * it is a call of ours: whether that gives up, or was told of the hold, we are the ones to say, so they ask side by side (J4). But a try that is asked
- * where a call of its session waits takes that one's place from it (J1). */
-static struct call_id call_here(struct core *c, const struct lock_request *r, const struct core_request *from)
+/* The place that a call asks for again, if it is known here. Of a lease that was made for the call nobody knows, but by the request ID. */
+static const struct contender *place_here(struct core *c, const struct lock_request *r, const struct core_request *from)
 {
 	const struct result_record *before = from->session ? once_find(c->once, from->session, from->request_id) : NULL;
 	struct buf key = { 0 };
@@ -101,15 +99,23 @@ static struct call_id call_here(struct core *c, const struct lock_request *r, co
 	kv = key.len > 0 ? store_get(c->store, buf_view(&key), 0) : NULL;
 	ct = kv ? lock_find(c->locks, kv) : NULL;
 	buf_free(&key);
-	if (!ct || (ct->call.member == c->config.member && !(r->bounded && r->wait_ms == 0 && waits_here(c, ct))))
-		return (struct call_id){ 0 };
-	return ct->call;
+	return ct;
+}
+
+/* Whether a call of ours, of this start, asks for it: whether that gives up, or was told of the hold, we are the ones to say, so they ask side by side (J4).
+ * But a try that is asked where a call of its session waits takes that one's place from it (J1). */
+static bool asks_beside(const struct core *c, const struct lock_request *r, const struct contender *ct)
+{
+	if (ct->call.member != c->config.member || ct->call.boot != c->config.boot)
+		return false;
+	return !(r->bounded && r->wait_ms == 0 && waits_here(c, ct));
 }
 
 static void encode_lock(struct core *c, const struct call *call, const struct lock_request *r, const struct core_request *from,
 			struct buf *out)
 {
 	const struct client_stream *stream = r->with_stream ? sessions_find(c, r->lease) : NULL;
+	const struct contender *place = place_here(c, r, from);
 
 	pbw_bytes(out, 1, r->name);
 	pbw_fixed64(out, 2, (uint64_t)call->lock->lease);
@@ -125,7 +131,8 @@ static void encode_lock(struct core *c, const struct call *call, const struct lo
 	pbw_i64(out, 11, from->now_unix_ms);
 	pbw_u64(out, 12, r->with_stream);
 	pbw_u64(out, 14, stream ? stream->tag : 0);
-	call_id_put(out, 13, call_here(c, r, from));
+	call_id_put(out, 13, place ? place->last : (struct call_id){ 0 }); /* J6 */
+	pbw_u64(out, 15, place && asks_beside(c, r, place));
 }
 
 static lease_id random_lease(struct core *c)

@@ -12,12 +12,14 @@
  *   (J5) a call that says so (with_stream) does something only while the replica that it was asked of has its session's stream, the very one that it had then: one
  *        that its client gave up for another replica, and that comes late, even if the session is back by then, neither makes a place that nobody remembers, nor takes away that of a later call, nor puts
  *        its campaign's value over what was proclaimed since.
- *   (J6) a call says which one was the latest, as was known where it was asked (saw). When that is the latest still, its client made it after
- *        all that ask, and it takes over: it alone asks from then on. Otherwise nobody can tell which of them the client made last. It may be one that
+ *   (J6) a call says which one was the latest that had asked, as was known where it was asked (saw). When that is the latest still, its client made it after
+ *        all that ask, and it takes over: it alone asks from then on. One that has given up stays the latest: with an earlier one in its stead, who saw no more than
+ *        that would count as newer than both. Otherwise nobody can tell which of them the client made last. It may be one that
  *        was given up for another replica, and comes late; it may be its only one, asked where little was known. So it asks beside the others, and the
  *        place lasts while any asks. Without a stream it changes nothing of theirs: a try that fails leaves the place alone, and a campaign whose value is another one is
  *        refused, as is one more than there is room for. Of one replica it is known which call is newer: that has room made for it, and its value put when nobody asks by another replica;
- *        an older one (it was lost with a leader and proposed again) is refused. Whoever is there to hear that asks again, and sees more.
+ *        an older one (it was lost with a leader and proposed again) is refused. Where a call of the very replica asks, the newer one asks beside it, too, though it saw all. Whoever is
+ *        there to hear that asks again, and sees more.
  *   (J7) an ABANDON tells of one call. What it means for the request of that call, and for others that name the same place, is kept before the place goes
  *        (O5 of once.h): sent again, each is told what its own call was or will be told.
  *
@@ -38,13 +40,41 @@ static struct call_id call_of(const Holdfast__Internal__CallId *m)
 /* J6 */
 static bool saw_latest(const struct contender *c, const Holdfast__Internal__LockCommand *m)
 {
-	return !m->saw || call_id_eq(call_of(m->saw), c->call);
+	return !m->saw || call_id_eq(call_of(m->saw), c->last);
+}
+
+/* It alone asks from then on. */
+static bool asks_alone(const struct contender *c, const Holdfast__Internal__LockCommand *m)
+{
+	return saw_latest(c, m) && !m->beside;
 }
 
 /* What others said counts no more. With a stream a call counts only where its session is (J5), so it is no late one. */
 static bool takes_over(const struct contender *c, const Holdfast__Internal__LockCommand *m)
 {
-	return m->with_stream || saw_latest(c, m);
+	return m->with_stream || asks_alone(c, m);
+}
+
+/* All who ask do so by that replica; who came last may be a late one itself. */
+static bool asks_here_alone(const struct contender *c, uint64_t member)
+{
+	struct asker askers[LOCK_ASKERS_MAX];
+	size_t n = contender_askers(c, askers);
+
+	for (size_t i = 0; i < n; i++)
+		if (askers[i].call.member != member)
+			return false;
+	return n > 0;
+}
+
+/* So that its value is the later one. */
+static bool is_newest(const struct contender *c, const Holdfast__Internal__LockCommand *m)
+{
+	struct call_id call = call_of(m->call);
+
+	if (m->with_stream || saw_latest(c, m))
+		return true;
+	return call.member == c->last.member && call_id_older(c->last, call) && asks_here_alone(c, call.member);
 }
 
 /* ---- Lock ---- */
@@ -142,23 +172,11 @@ static enum err join_queue(struct kv_env *env, const Holdfast__Internal__LockCom
 
 static enum err ask(struct kv_env *env, const Holdfast__Internal__LockCommand *m, const struct lock_attributes *a, const struct contender *c)
 {
-	if (saw_latest(c, m))
+	if (asks_alone(c, m))
 		lock_ask_again(env->locks, c, a);
 	else if (!lock_ask_beside(env->locks, c, a))
 		return ERR_LOCK_ASKED_ELSEWHERE;
 	return ERR_OK;
-}
-
-/* All who ask do so by that replica; who came last may be a late one itself. */
-static bool asks_here_alone(const struct contender *c, uint64_t member)
-{
-	struct asker askers[LOCK_ASKERS_MAX];
-	size_t n = contender_askers(c, askers);
-
-	for (size_t i = 0; i < n; i++)
-		if (askers[i].call.member != member)
-			return false;
-	return n > 0;
 }
 
 static enum err ask_again(struct kv_env *env, const Holdfast__Internal__LockCommand *m, const struct lock_attributes *a,
@@ -181,7 +199,7 @@ static enum err ask_again(struct kv_env *env, const Holdfast__Internal__LockComm
 	}
 	/* A campaign's new value takes the place of the old one; a lock has none, and leaves it. */
 	new_value = m->value.len > 0 && !slice_eq(kv_slice(m->value), kv_value(kv));
-	if (new_value && !takes_over(c, m) && !asks_here_alone(c, a->call.member))
+	if (new_value && !is_newest(c, m))
 		return ERR_LOCK_ASKED_ELSEWHERE; /* J6 */
 	e = ask(env, m, a, c);
 	if (!e && new_value)
@@ -248,7 +266,7 @@ enum err kv_lock_again(struct kv_env *env, struct slice payload, const struct re
 	a = attributes_of(m);
 	if (c->mode != a.mode)
 		return ERR_LOCK_MODE_CHANGED;
-	alone = saw_latest(c, m);
+	alone = asks_alone(c, m);
 	e = ask(env, m, &a, c);
 	if (e)
 		return e;

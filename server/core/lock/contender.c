@@ -16,12 +16,12 @@ enum { CONTENDER_VERSION = 1, MODE_MASK = 1, BOUNDED_FLAG = 2, OWN_LEASE_FLAG = 
 
 /* All of it is replicated; part of the encoding and of the hash. */
 struct contender_head {
-	uint64_t lease, create_revision, wait_ms, member, boot, call, since;
+	uint64_t lease, create_revision, wait_ms, member, boot, call, since, last[3]; /* as member, boot, call */
 	uint32_t key_len;
 	uint16_t client_len;
 	uint8_t flags, lens; /* others_len, and before_len above LEN_BITS */
 };
-_Static_assert(sizeof(struct contender_head) == 64, "no padding: it is hashed and stored as it is");
+_Static_assert(sizeof(struct contender_head) == 88, "no padding: it is hashed and stored as it is");
 struct asker_bytes {
 	uint64_t member, boot, call, wait_ms, flags;
 };
@@ -180,6 +180,7 @@ struct contender *contender_new(struct slice key, lease_id lease, revision creat
 		.own_lease = a->own_lease,
 		.wait_ms = a->bounded ? a->wait_ms : 0,
 		.call = a->call,
+		.last = a->last,
 		.since_unix_ms = a->since_unix_ms,
 	};
 	name_len = htobe32(c->name_len);
@@ -212,6 +213,7 @@ static struct contender_head contender_head(const struct contender *c)
 		.boot = htobe64(c->call.boot),
 		.call = htobe64(c->call.call),
 		.since = htobe64((uint64_t)c->since_unix_ms),
+		.last = { htobe64(c->last.member), htobe64(c->last.boot), htobe64(c->last.call) },
 		.key_len = htobe32(c->key_len),
 		.client_len = htobe16((uint16_t)c->client_len),
 		.flags = (uint8_t)(c->mode | who_flags(c->bounded, c->own_lease) | (c->unlisted ? UNLISTED_FLAG : 0)),
@@ -302,6 +304,7 @@ static enum err contender_decode(struct slice bytes, struct tree_record **ret)
 		.own_lease = h.flags & OWN_LEASE_FLAG,
 		.wait_ms = wait_ms,
 		.call = { be64toh(h.member), be64toh(h.boot), be64toh(h.call) },
+		.last = { be64toh(h.last[0]), be64toh(h.last[1]), be64toh(h.last[2]) },
 		.client = slice_of(key.ptr + key_len, client_len),
 		.since_unix_ms = (int64_t)be64toh(h.since),
 		.others = others,

@@ -92,9 +92,11 @@ static void lock_put(struct locks *l, struct contender *c)
 
 static void lock_created(struct locks *l, const struct kv *kv)
 {
-	static const struct lock_attributes plain = { .mode = LOCK_EXCLUSIVE }; /* K4 */
-	struct contender *c = contender_new(kv_key(kv), kv->lease, kv->create_revision, l->next_attributes ? l->next_attributes : &plain);
+	struct lock_attributes a = l->next_attributes ? *l->next_attributes : (struct lock_attributes){ .mode = LOCK_EXCLUSIVE }; /* K4 */
+	struct contender *c;
 
+	a.last = a.call;
+	c = contender_new(kv_key(kv), kv->lease, kv->create_revision, &a);
 	l->next_attributes = NULL;
 	/* Revisions rise, and no lock gets two contenders at one (K2): the newcomer is the last of its queue, and lets nobody else in. */
 	ASSERT(lock_last(l, contender_prefix(c)) < c->create_revision);
@@ -156,12 +158,6 @@ static const struct contender *lock_replace(struct locks *l, const struct conten
 	return again;
 }
 
-/* Whether a replica was asked a before b. */
-static bool is_older(struct call_id a, struct call_id b)
-{
-	return a.boot != b.boot ? a.boot < b.boot : a.call < b.call;
-}
-
 /* One of the askers less. */
 static size_t without(struct asker *askers, size_t n, size_t i)
 {
@@ -185,6 +181,7 @@ const struct contender *lock_ask_again(struct locks *l, const struct contender *
 		len = LOCK_BEFORE_MAX;
 		now.unlisted = true;
 	}
+	now.last = a->call;
 	now.before = before;
 	now.before_len = len;
 	return lock_replace(l, c, now);
@@ -197,6 +194,7 @@ const struct contender *lock_ask_beside(struct locks *l, const struct contender 
 	struct call_id before[LOCK_BEFORE_MAX];
 	size_t n = contender_askers(c, askers), oldest = n;
 
+	now.last = a->call;
 	now.before = before;
 	now.before_len = contender_before(c, before);
 	now.unlisted = c->unlisted;
@@ -205,7 +203,7 @@ const struct contender *lock_ask_beside(struct locks *l, const struct contender 
 			return c;
 		if (askers[i].call.member != a->call.member)
 			continue;
-		if (is_older(a->call, askers[i].call))
+		if (call_id_older(a->call, askers[i].call))
 			return NULL;
 		oldest = i;
 	}
@@ -241,6 +239,7 @@ const struct contender *lock_ask_no_more(struct locks *l, const struct contender
 		.own_lease = askers[0].own_lease,
 		.wait_ms = askers[0].wait_ms,
 		.call = askers[0].call,
+		.last = c->last,
 		.client = contender_client(c),
 		.others = &askers[1],
 		.others_len = n ? n - 1 : 0,

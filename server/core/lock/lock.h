@@ -40,6 +40,7 @@ struct contender {
 	bool bounded, own_lease;  /* of the latest call, as in struct asker */
 	int64_t wait_ms;
 	struct call_id call;      /* the latest that asks; all 0: none (a plain write, or all have given up but some of those before) */
+	struct call_id last;      /* the latest that ever asked, whether it has given up or not: who saw it was asked after all of them; all 0: a plain write */
 	int64_t since_unix_ms;    /* when it first asked, by the proposer's wall clock; 0: unknown. For people only */
 	/* sort key (name length, name, create_revision, big-endian), key, client address, the other askers, those before; the name lies within the sort key */
 	uint8_t bytes[];
@@ -85,6 +86,7 @@ struct lock_attributes {
 	struct slice client;
 	int64_t since_unix_ms;
 	/* within lock/: */
+	struct call_id last;
 	const struct asker *others;
 	size_t others_len;
 	const struct call_id *before;

@@ -319,6 +319,33 @@ START_TEST(campaign__a_late_one_changes_no_value)
 }
 END_TEST
 
+/* J6. With an earlier call in the stead of one that gave up, a late one that saw the earlier one, or none at all, would be taken for newer. */
+START_TEST(campaign__who_gave_up_stays_the_latest)
+{
+	static const struct story story[] = {
+		{ "grant 16 60", "@1 ID:16 TTL:60" },
+		{ "lock m lease=16 value=first call=101 saw=0", "held @2 key:m/10 fencing_token:2 lease:16 ttl:60" },
+		{ "lock m lease=16 value=second call=103 saw=101 beside", "held @3 key:m/10 fencing_token:2 lease:16 ttl:60" },
+		{ "abandon m/10 call=103", "" },
+		{ "lock m lease=16 value=late call=201 saw=101", "ERR_LOCK_ASKED_ELSEWHERE" },
+		{ "lock m lease=16 value=late call=102 saw=101", "ERR_LOCK_ASKED_ELSEWHERE" },
+		{ "get m/10", "@3 m/10=second(2 3 2 16) count:1" },
+		{ "lock m lease=16 value=third call=202 saw=103", "held @4 key:m/10 fencing_token:2 lease:16 ttl:60" },
+		/* a call of the very replica goes on asking, whatever the later one saw */
+		{ "lock m lease=16 value=fourth call=203 saw=202 beside", "held @5 key:m/10 fencing_token:2 lease:16 ttl:60" },
+		{ "abandon m/10 call=203", "" },
+		{ "abandon m/10 call=202", "" },
+		/* nobody asks any more, and 101, that was taken over from, keeps the hold */
+		{ "lock m lease=16 value=late call=301 saw=0", "ERR_LOCK_ASKED_ELSEWHERE" },
+		{ "lock m lease=16 value=late call=101 saw=0", "ERR_LOCK_ASKED_ELSEWHERE" },
+		{ "get m/10", "@5 m/10=fourth(2 5 4 16) count:1" },
+		{ NULL, NULL },
+	};
+
+	tell(story);
+}
+END_TEST
+
 START_TEST(lock__shared)
 {
 	static const struct story story[] = {
@@ -557,6 +584,7 @@ int main(void)
 	tcase_add_test(c, lock__a_late_call_leaves_the_place_to_who_asks_beside_it);
 	tcase_add_test(c, lock__a_hold_goes_when_all_who_asked_have_given_up);
 	tcase_add_test(c, campaign__a_late_one_changes_no_value);
+	tcase_add_test(c, campaign__who_gave_up_stays_the_latest);
 	tcase_add_test(c, lock__shared);
 	tcase_add_test(c, lock__makes_its_own_lease);
 	tcase_add_test(c, abandon__only_the_latest_call_may);

@@ -321,6 +321,7 @@ static const ProtobufCMessage *lock(struct words *w)
 			m->saw = number(w, v) ? call_id(w, number(w, v)) : NEW(w, holdfast__internal__call_id);
 		if (option(word, "value", &v))
 			m->value = bytes(w, v);
+		m->beside |= is(word, "beside");
 	}
 	return &m->base;
 }

@@ -292,6 +292,7 @@ START_TEST(locks__who_was_taken_over_from)
 	ck_assert_ptr_nonnull(ask_no_more(2, 4)); /* held */
 	assert_askers("");
 	assert_before("1.3");
+	ck_assert(call_id_eq(lock_next(f.locks, str("a"), NULL)->last, (struct call_id){ 2, 1, 4 }));
 	ck_assert_uint_ne(f.state.contenders.hash, hash);
 	ck_assert_ptr_null(ask_no_more(1, 3)); /* nobody is left */
 
