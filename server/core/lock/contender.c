@@ -3,8 +3,9 @@
  * Immutable once made: whatever changes is a new record in the old one's place, so the record may be shared by views, the tree of
  * contenders and the tree of exclusive ones alike.
  *
- * Encoding, version 1, big-endian: a head of fixed size (contender_head), then the key, the client's address, and those who ask beside the latest
- * call (asker_bytes) and those that were taken over from (24 bytes each), who came last first. The name is not in it: it follows from the key and the lease. */
+ * Encoding, version 2, big-endian: a head of fixed size (contender_head), then the key, the client's address, and those who ask beside the latest
+ * call (asker_bytes) and those that were taken over from (24 bytes each), who came last first. The name is not in it: it follows from the key and the lease.
+ * Version 1 had nobody that was taken over from, and not who asked last. */
 #include "internal.h"
 
 #include <endian.h>
@@ -12,7 +13,7 @@
 #include "base/hash.h"
 #include "base/mem.h"
 
-enum { CONTENDER_VERSION = 1, MODE_MASK = 1, BOUNDED_FLAG = 2, OWN_LEASE_FLAG = 4, UNLISTED_FLAG = 8, LEN_BITS = 4, LEN_MASK = 15 };
+enum { CONTENDER_VERSION = 2, MODE_MASK = 1, BOUNDED_FLAG = 2, OWN_LEASE_FLAG = 4, UNLISTED_FLAG = 8, LEN_BITS = 4, LEN_MASK = 15 };
 
 /* All of it is replicated; part of the encoding and of the hash. */
 struct contender_head {
