@@ -36,7 +36,8 @@ static void draw_config(struct world *w)
 	cf->log_memory = rng_chance(r, 850000) ? (uint32_t)rng_between(r, 200, 4000) : 0;
 	cf->append_bytes = rng_chance(r, 400000) ? (uint32_t)rng_between(r, 50, 3000) : 0;
 	cf->inflight = rng_chance(r, 300000) ? (uint32_t)rng_between(r, 1, 6) : 0;
-	if (cf->inflight && cf->append_bytes)
+	/* Where packets overtake each other by tens of milliseconds what follows the first is refused, as if one were in the pipe at a time. */
+	if (cf->append_bytes && (cf->inflight || cf->jitter > 5 * SIM_MS))
 		cf->append_bytes += 1500; /* else the pipe is too narrow for the clients there are */
 	cf->auto_compact_revisions = rng_chance(r, 150000) ? rng_between(r, 20, 300) : 0;
 	cf->wipes = rng_chance(r, 150000);
