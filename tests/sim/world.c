@@ -50,6 +50,8 @@ static void draw_config(struct world *w)
 	rng_init(&w->part_rng, w->opts.seed ^ UINT64_C(0x9a27));
 	cf->snapshot_chunk = rng_chance(&w->part_rng, 700000) ? (uint32_t)rng_between(&w->part_rng, 300, 6000) : 0;
 	cf->admit_window = rng_chance(&w->cache_rng, 400000) ? (uint32_t)rng_between(&w->cache_rng, 1, 3000) : 0; /* a line in front of the log, often */
+	if (cf->admit_window && cf->jitter > 5 * SIM_MS)
+		cf->admit_window += 1500; /* one command at a time, each a tenth of a second, is too little for the clients there are */
 }
 
 static void draw_flapping(struct world *w)
