@@ -71,24 +71,31 @@ static void let_hear(struct story *s, size_t i)
 	mini_isolate(s->m, i, false);
 }
 
-/* Comes to replica i: from a member, meant for another, with nothing in it, or that the receiver was removed. */
-static void arrives(struct story *s, size_t i, uint64_t cell, member_id from, member_id to, uint32_t body)
+/* Comes to replica i, from a member, meant for another. */
+static void comes(struct story *s, size_t i, uint64_t cell, member_id from, member_id to, uint32_t body, struct slice content)
 {
 	struct buf b = { 0 };
 	struct core_event e = { .kind = EVENT_MESSAGE, .now = mini_now(s->m) };
-	size_t mark;
 
 	pbw_u64(&b, 1, 1);
 	pbw_fixed64(&b, 2, cell);
 	pbw_fixed64(&b, 3, from);
 	pbw_fixed64(&b, 4, to);
-	mark = pbw_open(&b, body);
-	pbw_u64(&b, 1, body == BODY_REFUSED ? REFUSED_MEMBER : 0);
-	pbw_close(&b, mark);
+	pbw_bytes_always(&b, body, content);
 	e.message = buf_view(&b);
 	core_step(mini_core(s->m, i), &e);
-	mini_run(s->m, 100);
 	buf_free(&b);
+}
+
+/* With nothing in it, or that the receiver was removed. */
+static void arrives(struct story *s, size_t i, uint64_t cell, member_id from, member_id to, uint32_t body)
+{
+	struct buf content = { 0 };
+
+	pbw_u64(&content, 1, body == BODY_REFUSED ? REFUSED_MEMBER : 0);
+	comes(s, i, cell, from, to, body, buf_view(&content));
+	mini_run(s->m, 100);
+	buf_free(&content);
 }
 
 START_TEST(members__who_lives_at_an_old_address_tells_who_was_removed)
@@ -145,6 +152,27 @@ START_TEST(members__without_a_leader_it_believes_a_stranger_of_its_cell)
 	ck_assert_int_eq(mini_fatal(s->m, away), CORE_OK);
 	arrives(s, away, s->cell, stranger, id, BODY_REFUSED);
 	ck_assert_int_eq(mini_fatal(s->m, away), CORE_FATAL_REMOVED);
+	mini_free(s->m);
+}
+END_TEST
+
+/* M2: no more than so many a second, whoever they are. */
+START_TEST(members__so_many_are_told_in_one_second)
+{
+	enum { TOLD_MAX = 32 };
+	struct story *s = begin(5);
+	size_t away = follower(s, 0), there = mini_leader(s->m);
+	member_id here = mini_member(s->m, there);
+
+	remove_member(s, away);
+	let_hear(s, away);
+	for (member_id stranger = 1; stranger <= TOLD_MAX; stranger++)
+		comes(s, there, s->cell + 1, stranger, here, BODY_READ, (struct slice){ 0 });
+	arrives(s, there, s->cell, mini_member(s->m, away), here, BODY_READ);
+	ck_assert_uint_eq(s->told[away], 0);
+	mini_run(s->m, 1000);
+	arrives(s, there, s->cell, mini_member(s->m, away), here, BODY_READ);
+	ck_assert_uint_eq(s->told[away], 1);
 	mini_free(s->m);
 }
 END_TEST
@@ -207,6 +235,7 @@ int main(void)
 	tcase_set_timeout(t, 60);
 	tcase_add_test(t, members__who_lives_at_an_old_address_tells_who_was_removed);
 	tcase_add_test(t, members__one_is_told_however_often_another_asks);
+	tcase_add_test(t, members__so_many_are_told_in_one_second);
 	tcase_add_test(t, members__who_was_removed_is_never_needed_again);
 	tcase_add_test(t, members__a_removal_that_was_begun_comes_to_its_end);
 	tcase_add_test(t, members__without_a_leader_it_believes_a_stranger_of_its_cell);

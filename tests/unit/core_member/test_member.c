@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "base/mem.h"
+#include "base/pbw.h"
 #include "core/member/member.h"
 #include "core/snapshot/snapshot.h"
 
@@ -307,6 +308,22 @@ static void check_survives(const struct member_record *m)
 	buf_free(&b);
 }
 
+/* Of learner, joining and leaving one at most. */
+static void refused_with_another(const struct member_record *m)
+{
+	for (int i = 0; i < 2; i++) {
+		struct tree_record *both = member_record_type.clone(&m->base), *r;
+		struct member_record *copy = CONTAINER_OF(both, struct member_record, base);
+		struct buf b = { 0 };
+
+		*(i ? &copy->joining : &copy->learner) = true;
+		member_record_type.encode(both, &b);
+		ck_assert_int_eq(member_record_type.decode(buf_view(&b), &r), ERR_CORRUPT);
+		member_record_type.free(both);
+		buf_free(&b);
+	}
+}
+
 START_TEST(change__voter_that_leaves_is_counted_no_more_until_it_is_removed)
 {
 	struct state st;
@@ -321,6 +338,7 @@ START_TEST(change__voter_that_leaves_is_counted_no_more_until_it_is_removed)
 	ck_assert(!member_counts(member_find(&st, 7)));
 	ck_assert(!member_find(&st, 7)->learner);
 	check_survives(member_find(&st, 7));
+	refused_with_another(member_find(&st, 7));
 	ck_assert_int_eq(change(&st, KIND(LEAVE), 7, NULL), ERR_MEMBER_NOT_LEARNER);
 	ck_assert_int_eq(change(&st, KIND(JOIN), 7, NULL), ERR_MEMBER_NOT_LEARNER);
 	ck_assert_int_eq(change(&st, KIND(PROMOTE), 7, NULL), ERR_MEMBER_NOT_LEARNER);
