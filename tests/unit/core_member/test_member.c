@@ -7,7 +7,6 @@
 #include <stdio.h>
 
 #include "base/mem.h"
-#include "base/pbw.h"
 #include "core/member/member.h"
 #include "core/snapshot/snapshot.h"
 
