@@ -8,7 +8,8 @@
  *        gone by now: that it was removed it believes anybody of its cell when it has no vote, or has had no leader for long. No quorum needs it then.
  *   (M4) who was removed is told so by whoever it reaches. It knows its peers of before, and at their addresses may be members that it never heard of: they
  *        get what was meant for those who lived there, and nobody else could tell it.
- * A replica that lags may not know its own leader as a member yet, so what only leaders send is taken from anybody of the cell.
+ * A replica that lags may not know its own leader as a member yet, nor who asks for its vote, which may be the one that is missing: so what only leaders send, and
+ * requests for a vote, are taken from anybody of the cell. Its vote counts by the configuration of whoever asks.
  * The envelope is read by hand, the body by whoever it is for; nothing here trusts a byte. */
 #include "internal.h"
 
@@ -228,11 +229,9 @@ static bool parse_envelope(struct slice bytes, struct envelope *env)
 	return !w.bad && env->body_field != 0 && env->from != 0;
 }
 
-static bool only_leaders_send(const struct envelope *env)
+static bool counts_from_anybody(const struct envelope *env)
 {
-	uint64_t kind = env->body_field == BODY_RAFT ? wire_find_u64(env->body, 1, 0) : 0;
-
-	return kind == RAFT_KIND(APPEND) || kind == RAFT_KIND(HEARTBEAT) || kind == RAFT_KIND(SNAPSHOT);
+	return env->body_field == BODY_RAFT && raft_counts_from_anybody((uint32_t)wire_find_u64(env->body, 1, 0));
 }
 
 /* Until the log has bound it, the first directory that this replica heard of is the one. */
@@ -256,7 +255,7 @@ static struct peer *admit(struct core *c, const struct envelope *env)
 		send_refusal(c, env->from, REFUSED(MEMBER));
 		return NULL;
 	}
-	if (!r && !only_leaders_send(env))
+	if (!r && !counts_from_anybody(env))
 		return NULL;
 	p = peer_get(c, env->from);
 	if (!p)

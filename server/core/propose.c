@@ -4,8 +4,8 @@
  * numbers from 1; the leader takes them in order without a gap and acknowledges; what is not acknowledged is sent again, from the first
  * on (go-back-N). So a message may be lost, doubled or late, and yet no command enters a log twice in one term (intake.c).
  *
- *   (W1) `first` and `queue` hold what was handed to nobody, the queue what waits in line at the leader (admit.c), the other what passes it by (but for Unlocks that
- *        wait for others, unlock.c); `sent` what is in the channel of the present term and not acknowledged, with consecutive
+ *   (W1) `first` and `queue` hold what was handed to nobody, the queue what waits in line at the leader (admit.c), the other what passes it by (but for Locks and Unlocks that
+ *        wait for others of their place, unlock.c); `sent` what is in the channel of the present term and not acknowledged, with consecutive
  *        numbers acked+1 .. next-1; `taken` what was proposed here, was acknowledged, or was sent in an earlier term. Terms in `taken`
  *        never fall from front to back.
  *   (W2) a command that was handed out in term T can enter a log only as an entry of term T: a Propose names its term, and only the

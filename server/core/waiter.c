@@ -130,8 +130,8 @@ static void encode_lock(struct core *c, const struct call *call, const struct lo
 	pbw_bytes(out, 10, r->value);
 	pbw_i64(out, 11, from->now_unix_ms);
 	pbw_u64(out, 12, r->with_stream);
-	pbw_u64(out, 14, stream ? stream->tag : 0);
 	call_id_put(out, 13, place ? place->last : (struct call_id){ 0 }); /* J6 */
+	pbw_u64(out, 14, stream ? stream->tag : 0);
 	pbw_u64(out, 15, place && asks_beside(c, r, place));
 }
 

@@ -238,7 +238,6 @@ void once_keep(struct once *o, const struct once_id *id, const struct once_outco
 
 /* Along the results that name a place. What was returned last may be changed or forgotten. */
 struct walk {
-	revision token;
 	lease_id lease;
 	uint8_t key[TOKEN_BYTES + RESULT_KEY_BYTES + 1]; /* where to go on */
 	size_t len;
@@ -248,7 +247,7 @@ static void walk_init(struct walk *w, revision token, lease_id lease)
 {
 	uint64_t be = htobe64((uint64_t)token);
 
-	*w = (struct walk){ .token = token, .lease = lease, .len = TOKEN_BYTES };
+	*w = (struct walk){ .lease = lease, .len = TOKEN_BYTES };
 	memcpy(w->key, &be, sizeof(be));
 }
 

@@ -124,7 +124,9 @@ void campaign(struct raft *r, bool pre)
 	count(r);
 }
 
-/* A learner votes when asked: it may be a voter that has not heard of it yet, and its vote may be the one that is missing. */
+/* A learner votes when asked: it may be a voter that has not heard of it yet, and its vote may be the one that is missing. A stranger gets a vote for the
+ * same reason: it may be a member that was added where we have not read to. Whose votes count is for the candidate to know, and no two majorities of neighbouring
+ * configurations miss each other, whoever asked us. */
 void recv_vote(struct raft *r, const struct raft_message *m)
 {
 	bool pre = m->kind == KIND(PREVOTE);

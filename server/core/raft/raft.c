@@ -268,6 +268,11 @@ static bool is_leader_message(uint32_t kind)
 	return kind == KIND(APPEND) || kind == KIND(HEARTBEAT) || kind == KIND(SNAPSHOT);
 }
 
+bool raft_counts_from_anybody(uint32_t kind)
+{
+	return is_leader_message(kind) || kind == KIND(VOTE) || kind == KIND(PREVOTE);
+}
+
 /* A live leader is not disturbed: who hears it does not vote others into its place. */
 static bool protects_leader(const struct raft *r, const struct raft_message *m)
 {
@@ -366,8 +371,7 @@ void raft_receive(struct raft *r, const struct raft_message *m, time_ms now)
 {
 	set_now(r, now);
 	if (member_place(r, m->from) == r->members_len || m->from == r->config.self) {
-		/* Whoever is not a member here may be one of a configuration that we have yet to hear of: follow its log, give it no vote. */
-		if (!is_leader_message(m->kind) || m->from == r->config.self)
+		if (!raft_counts_from_anybody(m->kind) || m->from == r->config.self)
 			return;
 	}
 	if (!adopt_term(r, m))

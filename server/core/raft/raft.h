@@ -123,6 +123,9 @@ void raft_tick(struct raft *r, time_ms now);
  * confirms nothing and serves no round begun before the gap until a new quorum has answered. */
 void raft_shift(struct raft *r, time_ms gap_ms);
 void raft_receive(struct raft *r, const struct raft_message *m, time_ms now);
+/* Whether such a message is received from whoever is no member by what is applied here: what a leader sends, and requests for a vote. Both may be of a
+ * configuration that this replica has yet to hear of. */
+bool raft_counts_from_anybody(uint32_t kind);
 /* ERR_OK and the index; ERR_NOT_LEADER; ERR_TOO_MANY_REQUESTS. */
 enum err raft_propose(struct raft *r, enum raft_entry_kind kind, struct slice data, raft_index *ret_index);
 /* Every write up to and including seq is durable. */

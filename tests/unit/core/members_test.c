@@ -10,7 +10,7 @@
 #include "holdfast/internal.pb-c.h"
 #include "support/mini_answer.h"
 
-enum { REPLICAS_MAX = 5, ELECTION_MS = 1000, BODY_READ = 13, BODY_REFUSED = 17, REFUSED_MEMBER = HOLDFAST__INTERNAL__REFUSED_REASON__REFUSED_MEMBER };
+enum { REPLICAS_MAX = 5, ELECTION_MS = 1000, BODY_RAFT = 10, BODY_READ = 13, BODY_REFUSED = 17, REFUSED_MEMBER = HOLDFAST__INTERNAL__REFUSED_REASON__REFUSED_MEMBER };
 
 struct story {
 	struct mini_cell *m;
@@ -156,6 +156,37 @@ START_TEST(members__without_a_leader_it_believes_a_stranger_of_its_cell)
 }
 END_TEST
 
+static raft_term term_of(struct story *s, size_t i)
+{
+	struct core_status status;
+
+	core_status(mini_core(s->m, i), &status);
+	return status.term;
+}
+
+/* It may have been added where this replica has not read to, and its vote be the one that is missing. But only of its cell, and not of who was removed. */
+START_TEST(members__a_stranger_may_ask_for_a_vote)
+{
+	struct story *s = begin(5);
+	size_t there = follower(s, 0), away = follower(s, 1);
+	member_id here = mini_member(s->m, there);
+	struct buf vote = { 0 };
+
+	remove_member(s, away);
+	mini_isolate(s->m, there, true);
+	mini_run(s->m, 3 * ELECTION_MS);
+	pbw_u64(&vote, 1, HOLDFAST__INTERNAL__RAFT_MESSAGE_KIND__RAFT_VOTE);
+	pbw_u64(&vote, 2, 50);
+	comes(s, there, s->cell, mini_member(s->m, away), here, BODY_RAFT, buf_view(&vote));
+	comes(s, there, s->cell + 1, here + 1, here, BODY_RAFT, buf_view(&vote));
+	ck_assert_uint_lt(term_of(s, there), 50);
+	comes(s, there, s->cell, here + 1, here, BODY_RAFT, buf_view(&vote));
+	ck_assert_uint_eq(term_of(s, there), 50);
+	buf_free(&vote);
+	mini_free(s->m);
+}
+END_TEST
+
 /* M2: no more than so many a second, whoever they are. */
 START_TEST(members__so_many_are_told_in_one_second)
 {
@@ -235,6 +266,7 @@ int main(void)
 	tcase_set_timeout(t, 60);
 	tcase_add_test(t, members__who_lives_at_an_old_address_tells_who_was_removed);
 	tcase_add_test(t, members__one_is_told_however_often_another_asks);
+	tcase_add_test(t, members__a_stranger_may_ask_for_a_vote);
 	tcase_add_test(t, members__so_many_are_told_in_one_second);
 	tcase_add_test(t, members__who_was_removed_is_never_needed_again);
 	tcase_add_test(t, members__a_removal_that_was_begun_comes_to_its_end);

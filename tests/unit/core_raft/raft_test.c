@@ -232,6 +232,29 @@ START_TEST(vote__of_a_learner_or_a_stranger_does_not_count)
 }
 END_TEST
 
+START_TEST(vote__for_a_stranger_whose_log_is_long_enough)
+{
+	struct raft_message ask = { .kind = KIND(PREVOTE), .from = 9, .to = 1, .term = 5, .log = { 2, 2 } };
+
+	start(three, 3);
+	append(1, (struct entry_id){ 0, 0 }, 0, TERMS(1, 1));
+	receive(ask);
+	ck_assert_uint_eq(rd.messages_len, 0); /* a leader lives */
+	now = raft_next_deadline(r);
+	raft_tick(r, now);
+	take();
+	receive(ask);
+	ck_assert(!sent(KIND(PREVOTE_REPLY), 9)->reject);
+	ask.kind = KIND(VOTE);
+	receive(ask);
+	ck_assert(!sent(KIND(VOTE_REPLY), 9)->reject);
+	receive((struct raft_message){ .kind = KIND(VOTE), .from = 2, .to = 1, .term = 5, .log = { 2, 2 } });
+	ck_assert(sent(KIND(VOTE_REPLY), 2)->reject); /* one in a term */
+	receive((struct raft_message){ .kind = KIND(VOTE), .from = 9, .to = 1, .term = 6, .log = { 1, 1 } });
+	ck_assert(sent(KIND(VOTE_REPLY), 9)->reject); /* it lacks an entry */
+}
+END_TEST
+
 START_TEST(vote__a_live_leader_is_not_disturbed_but_by_force)
 {
 	struct raft_message vote = { .kind = KIND(VOTE), .from = 3, .to = 1, .term = 9, .log = { 1, 1 } };
@@ -375,13 +398,13 @@ END_TEST
 
 START_TEST(append__from_a_leader_that_is_not_known_yet)
 {
-	/* The members here are old; the leader is one of those that the log is about to add. It is followed, and gets no vote. */
+	/* The members here are old; the leader is one of those that the log is about to add. */
 	static const raft_term terms[] = { 7 };
 	struct raft_entry *e = raft_entry_new((struct entry_id){ 1, terms[0] }, RAFT_ENTRY_COMMAND, slice_of_str("x"));
 	struct raft_message m = { .kind = KIND(APPEND), .from = 8, .to = 1, .term = 7, .entries = &e, .entries_len = 1 };
 
 	start(three, 3);
-	receive((struct raft_message){ .kind = KIND(VOTE), .from = 8, .to = 1, .term = 9 });
+	receive((struct raft_message){ .kind = KIND(APPEND_REPLY), .from = 8, .to = 1, .term = 9 });
 	ck_assert_uint_eq(raft_current_term(r), 0);
 	ck_assert_uint_eq(rd.messages_len, 0);
 	receive(m);
@@ -897,6 +920,7 @@ static Suite *raft_suite(void)
 	tcase_add_loop_test(tc, vote__not_for_a_log_that_is_behind, 0, 5);
 	tcase_add_test(tc, vote__two_answers_of_one_voter_are_one);
 	tcase_add_test(tc, vote__of_a_learner_or_a_stranger_does_not_count);
+	tcase_add_test(tc, vote__for_a_stranger_whose_log_is_long_enough);
 	tcase_add_test(tc, vote__a_live_leader_is_not_disturbed_but_by_force);
 	tcase_add_loop_test(tc, vote__a_stale_sender_is_told_the_term, 0, 5);
 	tcase_add_loop_test(tc, election__nobody_else_campaigns, 0, 2);
