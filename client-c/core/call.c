@@ -112,11 +112,13 @@ void calls_end(struct sess *s, enum hf_code code)
 
 void calls_stream_lost(struct sess *s)
 {
-	LIST_FOR_EACH(it, &s->calls) {
+	LIST_FOR_EACH_SAFE(it, next, &s->calls) {
 		struct call *c = CONTAINER_OF(it, struct call, node);
 		if (c->flying)
 			cancel(s, c);
 		c->retry_at = s->now;
+		if (c->hold)
+			hold_stream_lost(s, c);
 	}
 }
 

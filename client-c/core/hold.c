@@ -4,7 +4,14 @@
  *                                     └────► GONE ─────► (freed)    its key or the session is gone; its asker still has the handle
  *
  * A lock that was given up waiting for may have been granted meanwhile: its place is given up in the cell as well, before the name is asked for again. While it is
- * held its key is watched: an operator may break the hold. */
+ * held its key is watched: an operator may break the hold.
+ *
+ *   (L1) a Lock that is under way when it is given up is not cancelled: nobody would say whether it came to the cell before the Unlock, behind it, or not yet. It is let go
+ *        on, and ends by the Unlock that takes its place away. Only when its end has been told does the Unlock that is sent, or answered, from then on say that nothing
+ *        is left; while it has not been, another Unlock follows the one that was answered.
+ *   (L2) an Unlock is not sent again under a new request ID before the one before has been answered: that one, come late, might take a later hold away.
+ *   (L3) of a Lock that was lost with its stream nothing comes once the next stream is up (the cell sees to that): what it left before is freed by the Unlock that
+ *        is sent then, with a new ID. */
 #include <stdlib.h>
 
 #include "base/mem.h"
@@ -171,6 +178,7 @@ static bool read_grant(struct hold *h, struct slice bytes)
 		e = call_unpack(&v3electionpb__campaign_response__descriptor, bytes);
 		ok = e && e->leader && e->fencing_token > 0;
 		if (ok) {
+			buf_clear(&h->key);
 			buf_append(&h->key, e->leader->key.data, e->leader->key.len);
 			h->token = e->fencing_token;
 		}
@@ -181,6 +189,7 @@ static bool read_grant(struct hold *h, struct slice bytes)
 	l = call_unpack(&v3lockpb__lock_response__descriptor, bytes);
 	ok = l && l->key.len > 0 && l->fencing_token > 0;
 	if (ok) {
+		buf_clear(&h->key);
 		buf_append(&h->key, l->key.data, l->key.len);
 		h->token = l->fencing_token;
 	}
@@ -226,16 +235,21 @@ static void next_in_name(struct sess *s, struct hold *leaving)
 
 /* ---- giving up ---- */
 
-static void leave(struct sess *s, struct hold *h)
+static struct call *call_of_hold(struct sess *s, const struct hold *h, enum call_kind kind)
+{
+	LIST_FOR_EACH(it, &s->calls) {
+		struct call *c = CONTAINER_OF(it, struct call, node);
+		if (c->hold == h && c->kind == kind)
+			return c;
+	}
+	return NULL;
+}
+
+static struct call *send_unlock(struct sess *s, struct hold *h)
 {
 	V3lockpb__UnlockRequest r = V3LOCKPB__UNLOCK_REQUEST__INIT;
 	struct call *c;
-	calls_of_hold_free(s, h);
-	h->state = HOLD_LEAVING;
-	if (h->key.len == 0) {
-		buf_append_slice(&h->key, buf_view(&h->name));
-		buf_printf(&h->key, "/%llx", (unsigned long long)s->id);
-	}
+	h->unsettled = false;
 	r.key = data_of(&h->key);
 	r.fencing_token = h->token;
 	c = sess_call_new(s, CALL_UNLOCK, METHOD_LOCK_UNLOCK, 0, SESS_NEVER);
@@ -244,6 +258,63 @@ static void leave(struct sess *s, struct hold *h)
 	if (h->token == 0)
 		c->request_id = ++s->next_request_id;
 	pack_into(&c->request, &r.base);
+	return c;
+}
+
+static void leave(struct sess *s, struct hold *h)
+{
+	struct call *lock = call_of_hold(s, h, CALL_LOCK);
+	if (lock && lock->flying) { /* L1 */
+		lock->tag = 0;
+		lock->deadline_ms = SESS_NEVER;
+	} else {
+		calls_of_hold_free(s, h);
+	}
+	h->state = HOLD_LEAVING;
+	if (h->key.len == 0) {
+		buf_append_slice(&h->key, buf_view(&h->name));
+		buf_printf(&h->key, "/%llx", (unsigned long long)s->id);
+	}
+	send_unlock(s, h);
+}
+
+static void left(struct sess *s, struct hold *h, enum hf_code code)
+{
+	calls_of_hold_free(s, h);
+	sess_answer(s, h->unlock_tag, code, "");
+	next_in_name(s, h);
+	release(h);
+}
+
+/* L1: a Lock that was given up before has come to its end; left_something: it may have. An Unlock that was not sent yet comes behind it. */
+static void lock_ended(struct sess *s, struct hold *h, bool left_something)
+{
+	struct call *unlock = call_of_hold(s, h, CALL_UNLOCK);
+	ASSERT(unlock);
+	h->unsettled = left_something && unlock->attempt > 0;
+	if (!left_something && unlock->attempt == 0 && unlock->failures > 0) /* the one before was answered */
+		left(s, h, HF_OK);
+}
+
+static void late_reply(struct sess *s, struct call *c, const struct sess_event *e)
+{
+	struct hold *h = c->hold;
+	bool again;
+	enum hf_code code = call_code(e->status, e->text, &again);
+	if (code == HF_OK)
+		(void)read_grant(h, e->bytes);
+	sess_call_free(s, c);
+	lock_ended(s, h, again || code == HF_OK);
+}
+
+/* L3 */
+void hold_stream_lost(struct sess *s, struct call *c)
+{
+	struct hold *h = c->hold;
+	if (c->kind != CALL_LOCK || h->state != HOLD_LEAVING)
+		return;
+	sess_call_free(s, c);
+	lock_ended(s, h, true);
 }
 
 /* What an earlier call of this very session left there, which came late or was given up, or the stream before this one, which the cell still knows: it goes away
@@ -260,6 +331,10 @@ static void lock_reply(struct sess *s, struct call *c, const struct sess_event *
 	struct sess_out *o;
 	bool again;
 	enum hf_code code = call_code(e->status, e->text, &again);
+	if (h->state == HOLD_LEAVING) {
+		late_reply(s, c, e);
+		return;
+	}
 	if (code == HF_OK && !read_grant(h, e->bytes))
 		again = true;
 	if (again) {
@@ -348,11 +423,15 @@ static void unlock_reply(struct sess *s, struct call *c, const struct sess_event
 		call_again(s, c);
 		return;
 	}
+	if (code == HF_CONFLICT) /* a token that is no hold's any more: it is over, which is what was wanted */
+		code = HF_OK;
 	sess_call_free(s, c);
-	/* A token that is no hold's any more: it is over, which is what was wanted. */
-	sess_answer(s, h->unlock_tag, code == HF_CONFLICT ? HF_OK : code, "");
-	next_in_name(s, h);
-	release(h);
+	if (code == HF_OK && h->unsettled)
+		send_unlock(s, h);
+	else if (code == HF_OK && call_of_hold(s, h, CALL_LOCK)) /* mostly its end is under way as well */
+		call_again(s, send_unlock(s, h));
+	else
+		left(s, h, code);
 }
 
 /* ---- losing ---- */

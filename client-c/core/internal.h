@@ -81,6 +81,7 @@ struct hold {
 	enum hold_state state;
 	bool election;
 	enum hf_lock_mode mode;
+	bool unsettled;        /* LEAVING: what is not answered yet may have been overtaken by the Lock. Another Unlock is to follow */
 	int64_t token, guard_from;
 	uint64_t deadline_ms;  /* of the wait */
 	struct buf name, key, value;
@@ -230,6 +231,7 @@ void hold_pack(struct sess *s, struct call *c, struct buf *ret);
 void hold_reply(struct sess *s, struct call *c, const struct sess_event *e);
 void hold_part(struct sess *s, struct call *c, struct slice bytes);
 void hold_timeout(struct sess *s, struct call *c, enum hf_code code, const char *text);
+void hold_stream_lost(struct sess *s, struct call *c); /* with a call of a hold, which is freed if it was given up */
 void hold_cancel(struct sess *s, uint64_t tag); /* one that has no call: it waits behind another, or for the session to be safe */
 void holds_safe(struct sess *s);
 void holds_end(struct sess *s);

@@ -619,18 +619,123 @@ START_TEST(hold__is_lost_when_it_is_broken)
 }
 END_TEST
 
-START_TEST(hold__what_was_not_waited_for_is_given_up_before_it_is_asked_again)
+static struct sess_out copy_of(const struct sess_out *call)
+{
+	return (struct sess_out){ .call = call->call, .attempt = call->attempt, .request_id = call->request_id };
+}
+
+static void gone(const struct sess_out *call)
+{
+	kit_reply(call, (int)err_status(ERR_NOT_CONTENDER), err_text(ERR_NOT_CONTENDER), NULL);
+}
+
+/* A Lock that is given up while it is under way, and the name asked for again, which waits. Returns the Unlock. */
+static struct sess_out give_up(struct sess_out *ret_lock)
 {
 	struct sess_out *o;
-	lock(7, 1000);
+	*ret_lock = copy_of(lock(7, 1000));
 	kit_at(T0 + 1000 + 3000);
+	ck_assert(!kit_any(SESS_CANCEL)); /* L1 of hold.c: it ends by the Unlock */
 	ck_assert_int_eq(kit_next(SESS_ANSWER)->code, HF_TIMEOUT);
 	o = kit_next(SESS_CALL);
 	ck_assert_int_eq(o->method, METHOD_LOCK_UNLOCK);
 	kit_ask((struct sess_ask){ .kind = SESS_ASK_LOCK, .tag = 8, .name = slice_of_str("l"), .wait_ms = -1 });
 	ck_assert(!kit_any(SESS_CALL));
-	kit_reply(o, STATUS_OK, "", NULL);
+	return copy_of(o);
+}
+
+static struct sess_out unlock_follows(int64_t token)
+{
+	V3lockpb__UnlockRequest *u;
+	struct sess_out *o = kit_next(SESS_CALL);
+	ck_assert_int_eq(o->method, METHOD_LOCK_UNLOCK);
+	u = v3lockpb__unlock_request__unpack(NULL, o->bytes.len, o->bytes.ptr);
+	ck_assert(u && u->fencing_token == token && u->key.len == strlen("l/4d") && memcmp(u->key.data, "l/4d", u->key.len) == 0);
+	v3lockpb__unlock_request__free_unpacked(u, NULL);
+	return copy_of(o);
+}
+
+static void asks_again(void)
+{
 	ck_assert_int_eq(kit_next(SESS_CALL)->method, METHOD_LOCK_LOCK);
+}
+
+START_TEST(hold__what_was_not_waited_for_is_given_up_before_it_is_asked_again)
+{
+	struct sess_out asked, unlock = give_up(&asked);
+	gone(&asked);
+	ck_assert(!kit_any(SESS_CALL));
+	kit_reply(&unlock, STATUS_OK, "", NULL);
+	asks_again();
+}
+END_TEST
+
+START_TEST(hold__an_unlock_may_be_answered_before_its_lock)
+{
+	struct sess_out asked, unlock = give_up(&asked);
+	kit_reply(&unlock, STATUS_OK, "", NULL);
+	ck_assert(!kit_any(SESS_CALL));
+	gone(&asked);
+	asks_again();
+}
+END_TEST
+
+START_TEST(hold__a_lock_may_come_behind_its_unlock)
+{
+	struct sess_out asked, unlock = give_up(&asked), second;
+	kit_reply(&unlock, STATUS_OK, "", NULL);
+	kit_at(kit.now + 100);
+	second = unlock_follows(0); /* for as long as the Lock has no end */
+	ck_assert_uint_gt(second.request_id, unlock.request_id);
+	if (_i) {
+		grant(&asked, 40);
+		kit_reply(&second, STATUS_OK, "", NULL); /* it may have been there before */
+		second = unlock_follows(40);
+		kit_reply(&second, (int)err_status(ERR_NOT_CONTENDER), err_text(ERR_NOT_CONTENDER), NULL);
+	} else {
+		gone(&asked);
+		ck_assert(!kit_any(SESS_CALL)); /* L2 */
+		kit_reply(&second, STATUS_OK, "", NULL);
+	}
+	asks_again();
+	ck_assert_int_eq(sess_hold_token(kit.s, 7), 0);
+}
+END_TEST
+
+START_TEST(hold__a_grant_that_comes_after_it_was_given_up_is_given_up)
+{
+	struct sess_out asked, unlock = give_up(&asked);
+	grant(&asked, 40);
+	ck_assert(!kit_any(SESS_ANSWER) && !kit_any(SESS_CALL));
+	kit_reply(&unlock, STATUS_OK, "", NULL);
+	unlock = unlock_follows(40);
+	kit_reply(&unlock, STATUS_OK, "", NULL);
+	asks_again();
+}
+END_TEST
+
+START_TEST(hold__what_a_lock_left_that_was_lost_with_its_stream_is_given_up)
+{
+	struct sess_out asked, unlock = give_up(&asked), second;
+	lose_stream();
+	ck_assert(kit_next(SESS_CANCEL)->call == asked.call || kit_next(SESS_CANCEL)->call == asked.call);
+	kit_open();
+	second = unlock_follows(0);
+	ck_assert_uint_eq(second.request_id, unlock.request_id); /* L2: it may have been carried out, and before the Lock */
+	kit_reply(&second, STATUS_OK, "", NULL);
+	second = unlock_follows(0);
+	ck_assert_uint_gt(second.request_id, unlock.request_id);
+	kit_reply(&second, STATUS_OK, "", NULL);
+	asks_again();
+}
+END_TEST
+
+START_TEST(hold__a_lock_that_may_not_be_unlocked_is_cancelled)
+{
+	struct sess_out asked, unlock = give_up(&asked);
+	kit_reply(&unlock, STATUS_PERMISSION_DENIED, err_text(ERR_PERMISSION_DENIED), NULL);
+	ck_assert_uint_eq(kit_next(SESS_CANCEL)->call, asked.call);
+	asks_again();
 }
 END_TEST
 
@@ -890,7 +995,7 @@ static void add(Suite *s, const char *name, void (*setup)(void), const TTest *co
 int main(void)
 {
 	Suite *s = suite_create("sess");
-	TCase *outside;
+	TCase *late, *outside;
 	SRunner *r;
 	int failed;
 	ADD(s, "opening", kit_setup, clock__starts_when_open_was_sent, open__refused_and_too_late);
@@ -907,10 +1012,16 @@ int main(void)
 	ADD(s, "watch", open_setup, watch__fires_once, watch__an_event_may_come_before_its_answer, watch__its_right_is_taken_away, watch__is_armed_again_and_sees_what_it_missed,
 	    watch__follows_a_value);
 	ADD(s, "hold", open_setup, hold__granted_and_given_up, hold__is_lost_with_the_session, hold__is_lost_when_it_is_broken,
-	    hold__what_was_not_waited_for_is_given_up_before_it_is_asked_again, hold__a_grant_in_jeopardy_is_told_when_it_is_safe,
+	    hold__what_was_not_waited_for_is_given_up_before_it_is_asked_again, hold__an_unlock_may_be_answered_before_its_lock,
+	    hold__a_grant_that_comes_after_it_was_given_up_is_given_up, hold__what_a_lock_left_that_was_lost_with_its_stream_is_given_up,
+	    hold__a_lock_that_may_not_be_unlocked_is_cancelled, hold__a_grant_in_jeopardy_is_told_when_it_is_safe,
 	    hold__a_bounded_wait_has_its_bound_in_jeopardy_too, hold__a_refusal_of_what_was_asked_before_gives_the_place_up,
 	    hold__a_refusal_of_the_first_attempt_is_all, hold__is_asked_for_again_when_we_were_in_our_own_way, hold__counts_only_where_the_session_is_connected,
 	    observe__tells_each_leader_once);
+	late = tcase_create("late");
+	tcase_add_checked_fixture(late, open_setup, kit_teardown);
+	tcase_add_loop_test(late, hold__a_lock_may_come_behind_its_unlock, 0, 2);
+	suite_add_tcase(s, late);
 	outside = tcase_create("outside");
 	tcase_add_checked_fixture(outside, open_setup, kit_teardown);
 	tcase_add_loop_test(outside, outside__bytes_of_any_kind, 0, 60);
