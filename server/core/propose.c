@@ -295,15 +295,18 @@ static void transmit(struct core *c)
 	if (body.len > 0)
 		send_message(c, &body, first);
 	buf_free(&body);
-	p->resend_at = c->now + resend_ms(c);
+	if (p->resend_at == TIME_NEVER) /* what follows does not put it off: without what was lost nothing that follows is taken */
+		p->resend_at = c->now + resend_ms(c);
 }
 
 static void flush_channel(struct core *c)
 {
 	struct proposer *p = &c->proposer;
 
-	if (!list_empty(&p->sent) && c->now >= p->resend_at)
+	if (!list_empty(&p->sent) && c->now >= p->resend_at) {
 		p->transmitted = p->acked;
+		p->resend_at = TIME_NEVER;
+	}
 	fill_window(c);
 	transmit(c);
 	if (list_empty(&p->sent))
@@ -436,13 +439,12 @@ void propose_ack(struct core *c, struct slice body)
 	struct ack a = { 0 };
 	size_t at = 0;
 
-	if (parse_ack(body, &a) && a.term == p->term && a.boot == c->config.boot && a.taken < p->next) {
-		if (a.taken > p->acked)
-			p->resend_at = c->now + resend_ms(c);
+	if (parse_ack(body, &a) && a.term == p->term && a.boot == c->config.boot && a.taken < p->next && a.taken > p->acked) {
 		while (!list_empty(&p->sent) && p->acked < a.taken)
 			settle_first(c, &a, &at);
 		if (p->transmitted < p->acked)
 			p->transmitted = p->acked;
+		p->resend_at = list_empty(&p->sent) ? TIME_NEVER : c->now + resend_ms(c);
 	}
 	free(a.refused.at);
 	free(a.reasons.at);

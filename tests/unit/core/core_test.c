@@ -346,6 +346,29 @@ START_TEST(core__a_channel_survives_loss_doubling_and_delay)
 }
 END_TEST
 
+/* Without it nothing that follows is taken, however much follows. */
+START_TEST(core__what_the_channel_lost_is_sent_again_under_load)
+{
+	enum { HEARTBEAT_MS = 100 };
+	struct mini_cell *m = cell_of(3);
+	size_t leader = mini_leader(m), f = other(m, leader);
+	uint64_t lost;
+	int ms = 0;
+
+	mini_cut(m, f, leader, true);
+	lost = mini_put(m, f, "lost", "v", 0);
+	mini_run(m, 2);
+	mini_cut(m, f, leader, false);
+	for (; !mini_answer(m, lost) && ms < 20 * HEARTBEAT_MS; ms += 5) {
+		mini_put(m, f, "k", "v", 0);
+		mini_run(m, 5);
+	}
+	OK(m, lost);
+	ck_assert_int_lt(ms, 5 * HEARTBEAT_MS);
+	mini_free(m);
+}
+END_TEST
+
 START_TEST(core__keep_alive_through_a_follower)
 {
 	struct mini_cell *m = cell_of(3);
@@ -934,6 +957,7 @@ int main(void)
 	tcase_add_test(three, core__a_write_forwarded_to_a_dying_leader_is_applied_once);
 	tcase_add_test(three, core__a_leader_cut_off_proposes_its_own_anew);
 	tcase_add_test(three, core__a_channel_survives_loss_doubling_and_delay);
+	tcase_add_test(three, core__what_the_channel_lost_is_sent_again_under_load);
 	tcase_add_test(three, core__keep_alive_through_a_follower);
 	tcase_add_test(three, core__a_deposed_leader_answers_no_keep_alive_and_no_read);
 	tcase_add_test(three, core__a_lock_is_handed_over_across_a_leaders_death);
