@@ -137,6 +137,19 @@ void admit_flush(struct core *c)
 	}
 }
 
+uint64_t admit_first_of(const struct core *c, member_id member, uint64_t boot)
+{
+	uint64_t first = UINT64_MAX;
+
+	LIST_FOR_EACH(l, &c->admission.queue) {
+		uint64_t call = command_call_of(buf_view(&CONTAINER_OF(l, struct admitted, link)->bytes), member, boot);
+
+		if (call && call < first)
+			first = call;
+	}
+	return first;
+}
+
 bool admit_waits(const struct core *c)
 {
 	return !list_empty(&c->admission.queue) && !c->admission.stuck && is_open(c);

@@ -51,6 +51,13 @@ bool command_parse(struct slice bytes, struct command *ret)
 	return true;
 }
 
+uint64_t command_call_of(struct slice bytes, uint64_t member, uint64_t boot)
+{
+	struct command cmd;
+
+	return command_parse(bytes, &cmd) && cmd.origin_member == member && cmd.origin_boot == boot ? cmd.origin_call : 0;
+}
+
 bool command_is_reserved(uint32_t kind)
 {
 	return kind == CMD(DELETE_RANGE) || kind == CMD(LEASE_REVOKE) || kind == CMD(LEASE_END) || kind == CMD(UNLOCK) || kind == CMD(LOCK_BREAK) ||

@@ -411,6 +411,7 @@ void core_take(struct core *c, struct core_update *u)
 	role_sync(c);
 	cache_link_flush(c);
 	gate_flush(c);
+	skipped_run(c);
 	propose_flush(c);
 	admit_flush(c); /* behind what passes the line by */
 	read_flush(c);
@@ -451,6 +452,7 @@ time_ms core_next_deadline(const struct core *c)
 
 	at = earlier(at, lessor_next_deadline(c->lessor));
 	at = earlier(at, propose_next_deadline(c));
+	at = earlier(at, skipped_next_deadline(c));
 	at = earlier(at, watches_next_deadline(c->watches));
 	if (!list_empty(&c->calls.ages))
 		at = earlier(at, from_clock(c, CONTAINER_OF(c->calls.ages.next, struct call, age)->deadline));

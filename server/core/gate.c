@@ -333,6 +333,21 @@ bool gate_extend(struct core *c, lease_id session, int64_t ttl_s)
 	return cache_session_renew(c->gate.cache, session, c->now + (time_ms)ttl_s * 1000, c->now);
 }
 
+uint64_t gate_first_of(const struct core *c, member_id member, uint64_t boot)
+{
+	const struct list *kept[] = { &c->gate.held, &c->gate.ready };
+	uint64_t first = UINT64_MAX;
+
+	for (size_t i = 0; i < sizeof(kept) / sizeof(*kept); i++)
+		LIST_FOR_EACH(l, kept[i]) {
+			uint64_t call = command_call_of(buf_view(&CONTAINER_OF(l, struct gated, link)->bytes), member, boot);
+
+			if (call && call < first)
+				first = call;
+		}
+	return first;
+}
+
 time_ms gate_oldest_ms(const struct core *c)
 {
 	return list_empty(&c->gate.held) ? 0 : c->now - CONTAINER_OF(c->gate.held.next, struct gated, link)->since;

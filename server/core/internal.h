@@ -190,6 +190,12 @@ struct proposer {
 	bool fresh;           /* something came into the queue since the last flush */
 	time_ms resend_at;
 	raft_term applied_term; /* of the newest entry that was applied */
+	bool skipped;         /* some of `sent` and `taken` may be: skipped.c */
+	time_ms skipped_at;   /* when the leader is asked about them, again */
+	struct settled {      /* its answer, until so much is applied here; index 0: none */
+		raft_index index;
+		uint64_t channel, below; /* numbers in the channel up to that, calls below that */
+	} settled;
 };
 
 /* ---- the line in front of the log (admit.c) ---------------------------------------------------------------------- */
@@ -586,6 +592,8 @@ void propose_applied_term(struct core *c, raft_term term); /* before an entry of
 void propose_release(struct core *c, struct call *call);   /* its command was applied, the call lives on: it is in no list then */
 void propose_drop(struct core *c, struct call *call);      /* nobody waits for it any more: freed, or dead in the channel */
 void propose_skipped(struct core *c, raft_term term);  /* a snapshot up to an entry of that term was installed */
+/* Skipped commands of the present term, up to that number of the channel, of calls below that: all of the log that they could be in is applied. */
+void propose_settle(struct core *c, uint64_t channel, uint64_t below);
 void propose_ack(struct core *c, struct slice body);
 bool propose_waits(const struct core *c);              /* something could go now */
 time_ms propose_next_deadline(const struct core *c);
@@ -595,8 +603,15 @@ void propose_leader(struct core *c);                   /* another leader is know
 void propose_unqueue(struct core *c, struct call *call); /* it leaves its queue */
 void propose_check(const struct core *c);
 
+/* skipped.c */
+void skipped_run(struct core *c);
+time_ms skipped_next_deadline(const struct core *c);
+void skipped_ask(struct core *c, const struct peer *p, struct slice body);
+void skipped_answer(struct core *c, struct slice body);
+
 /* admit.c */
 void admit_init(struct core *c);
+uint64_t admit_first_of(const struct core *c, member_id member, uint64_t boot); /* the lowest number of that replica's calls that wait; UINT64_MAX: none */
 void admit_clear(struct core *c);
 enum err admit_propose(struct core *c, const struct command *cmd, struct slice bytes);
 bool admit_refuses(const struct core *c, bool reserved, size_t len);

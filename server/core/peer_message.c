@@ -327,6 +327,12 @@ static void dispatch(struct core *c, struct peer *p, const struct envelope *env)
 	case 25:
 		compare_reply(c, p, env->body);
 		break;
+	case 26:
+		skipped_ask(c, p, env->body);
+		break;
+	case 27:
+		skipped_answer(c, env->body);
+		break;
 	default:
 		break;
 	}

@@ -14,7 +14,8 @@
  *        fall along a log, so behind that entry, which is committed, no entry of term T can ever be. Applied means in order, so all entries
  *        before it have been seen. Only then it is proposed anew, in the present term. So retries never double a command.
  *   (W4) a snapshot skips entries that nobody here sees: what was handed out in a term up to the snapshot's may be among them. Its outcome
- *        is unknown; it is never proposed anew (`skipped`), unless it names a session: then it is, and finds out what came of it.
+ *        is unknown; it is never proposed anew (`skipped`), unless it names a session: then it is, and finds out what came of it. Of the present term, that is
+ *        when the leader has said that it is in no log ahead (skipped.c).
  *   (W5) a refused number counts as taken by the leader, so that a late copy of the message cannot have it taken after all, when the
  *        caller has been told that it was not. Acknowledgements repeat refusals until Propose.acked says that they were heard.
  *   (W6) a command whose caller is gone keeps its place in `sent` until acknowledged (dead), since numbers have no holes; it is not
@@ -470,6 +471,7 @@ void propose_term(struct core *c)
 	p->acked = p->transmitted = 0;
 	p->sent_bytes = p->line_sent = p->line_bytes = 0;
 	p->resend_at = TIME_NEVER;
+	p->settled.index = 0;
 }
 
 /* W3 proves that it is in no log. */
@@ -482,6 +484,19 @@ static void lost(struct core *c, struct call *call, struct list *again)
 	} else {
 		call->tried = false; /* its outcome is certain again */
 		call_move(call, PLACE_QUEUE, again);
+	}
+}
+
+/* In front, in order: what was asked first goes first. */
+static void go_again(struct core *c, struct list *again)
+{
+	while (!list_empty(again)) {
+		struct list *l = again->prev;
+
+		list_remove(l);
+		list_push_front(queue_of(c, CONTAINER_OF(l, struct call, link)), l);
+		count_queued(c, CONTAINER_OF(l, struct call, link));
+		c->proposer.fresh = true;
 	}
 }
 
@@ -502,15 +517,22 @@ void propose_applied_term(struct core *c, raft_term term)
 			break;
 		lost(c, call, &again);
 	}
-	/* In front, in order: what was asked first goes first. */
-	while (!list_empty(&again)) {
-		struct list *l = again.prev;
+	go_again(c, &again);
+}
 
-		list_remove(l);
-		list_push_front(queue_of(c, CONTAINER_OF(l, struct call, link)), l);
-		count_queued(c, CONTAINER_OF(l, struct call, link));
-		p->fresh = true;
+void propose_settle(struct core *c, uint64_t channel, uint64_t below)
+{
+	struct proposer *p = &c->proposer;
+	struct list again;
+
+	list_init(&again);
+	LIST_FOR_EACH_SAFE(l, next, &p->taken) {
+		struct call *call = CONTAINER_OF(l, struct call, link);
+
+		if (call->skipped && call->term == p->term && call->channel <= channel && call->number < below)
+			lost(c, call, &again);
 	}
+	go_again(c, &again);
 }
 
 void propose_skipped(struct core *c, raft_term term)
@@ -529,6 +551,8 @@ void propose_skipped(struct core *c, raft_term term)
 		if (call->term <= term)
 			call->skipped = true;
 	}
+	p->skipped = true;
+	p->skipped_at = c->now;
 }
 
 void propose_drop(struct core *c, struct call *call)

@@ -5,7 +5,7 @@
  * the Lock's hold be known to nobody until its lease ends; carried out behind a Lock that was asked for after it, it would free that one's hold, which was told.
  *
  *   (N1) an Unlock that names no token is handed on once every Lock and Campaign for its key that this replica took in before it has its outcome: a place in the
- *        queue, a hold, an error, or none for certain. So the log has them in the order in which they were asked for here, and what the Unlock does is decided in
+ *        queue, a hold, an error, or none for certain (skipped.c, when a snapshot hides it). So the log has them in the order in which they were asked for here, and what the Unlock does is decided in
  *        the log alone: whether its caller may, whether it is a repetition. One that names a token is about a hold that was told, and waits for nothing.
  *   (N2) a Lock that is asked for while an Unlock of its key has no outcome goes behind it. An Unlock that its caller gave up is proposed no more (W6), so whatever log
  *        it may be in yet, what is handed on from then on is behind it.

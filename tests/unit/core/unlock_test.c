@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/pbw.h"
+#include "core/wire.h"
 #include "etcd/rpc.pb-c.h"
 #include "etcd/v3election.pb-c.h"
 #include "etcd/v3lock.pb-c.h"
@@ -305,6 +307,174 @@ START_TEST(unlock__what_is_set_aside_counts_as_waiting)
 }
 END_TEST
 
+/* skipped.c: a snapshot hides what became of the Lock, which was given up, and the term goes on. */
+START_TEST(unlock__comes_behind_a_lock_that_a_snapshot_hides)
+{
+	struct mini_cell *m = mini_new(&(struct mini_options){
+		.replicas = 3, .seed = 12, .disk_ms = 1, .net_ms = 1, .snapshot_count = 50, .snapshot_keep = 5, .log_memory = 1000 });
+	size_t leader = mini_elect(m, 10000), at = follower(m);
+	bool acknowledged = _i == 1;
+	struct core_status before, after;
+	uint64_t lock, unlock;
+
+	OK(m, mini_grant(m, leader, S, 600));
+	mini_run(m, 100);
+	for (size_t i = 0; i < 3 && !acknowledged; i++)
+		mini_cut(m, i, at, i != at);
+	lock = mini_lock(m, at, "m", S);
+	mini_run(m, 2);
+	for (size_t i = 0; i < 3; i++)
+		mini_cut(m, i, at, i != at);
+	mini_run(m, 50);
+	ck_assert_uint_eq(mini_contenders(m, leader, "m"), 1);
+	OK(m, mini_unlock(m, leader, "m/7"));
+	for (int i = 0; i < 300; i++)
+		OK(m, mini_put(m, leader, "k", "v", 0));
+	mini_cancel(m, at, lock);
+	core_status(mini_core(m, leader), &before);
+	for (size_t i = 0; i < 3; i++)
+		mini_cut(m, i, at, false);
+	mini_run(m, 1000);
+	core_status(mini_core(m, at), &after);
+	ck_assert_uint_ge(after.snapshots_installed, 1);
+	unlock = mini_unlock(m, at, "m/7");
+	OK(m, unlock);
+	core_status(mini_core(m, leader), &after);
+	ck_assert_uint_eq(after.term, before.term);
+	ck_assert(is_free(m));
+	mini_free(m);
+}
+END_TEST
+
+enum { BODY_ASK = 26, BODY_ANSWER = 27 };
+
+struct asking {
+	size_t leader, at;
+	member_id asker, led_by;
+	uint64_t fields[7], told[7]; /* of the envelope of what it sends, and of what its leader sends it */
+	uint64_t waiting, last_index, answers;
+};
+
+static void on_event(void *ctx, size_t i, const struct core_event *e)
+{
+	struct asking *a = ctx;
+	struct slice answer;
+
+	if (e->kind != EVENT_MESSAGE)
+		return;
+	for (uint32_t f = 1; f <= 6; f++)
+		if (i == a->leader && wire_find_u64(e->message, 3, 0) == a->asker)
+			a->fields[f] = wire_find_u64(e->message, f, 0);
+		else if (i == a->at && wire_find_u64(e->message, 3, 0) == a->led_by)
+			a->told[f] = wire_find_u64(e->message, f, 0);
+	answer = wire_find_bytes(e->message, BODY_ANSWER);
+	if (i == a->at && answer.len > 0) {
+		a->answers++;
+		a->last_index = wire_find_u64(answer, 3, 0);
+		a->waiting = wire_find_u64(answer, 4, 0);
+	}
+}
+
+/* In the envelope of what came last the other way. */
+static void comes(struct mini_cell *m, const uint64_t fields[7], size_t to, uint32_t field, const struct buf *body)
+{
+	struct core_event e = { .kind = EVENT_MESSAGE, .now = mini_now(m) };
+	struct buf b = { 0 };
+
+	for (uint32_t f = 1; f <= 6; f++)
+		if (f == 1 || f == 6)
+			pbw_u64(&b, f, fields[f]);
+		else
+			pbw_fixed64(&b, f, fields[f]);
+	pbw_bytes_always(&b, field, buf_view(body));
+	e.message = buf_view(&b);
+	core_step(mini_core(m, to), &e);
+	buf_free(&b);
+}
+
+static void asks_what_waits(struct mini_cell *m, struct asking *a, raft_term term)
+{
+	struct buf ask = { 0 };
+
+	pbw_u64(&ask, 1, term);
+	pbw_u64(&ask, 2, 1);
+	comes(m, a->fields, a->leader, BODY_ASK, &ask);
+	for (uint64_t before = a->answers, ms = 0; a->answers == before && ms < 20; ms++)
+		mini_run(m, 1);
+	buf_free(&ask);
+}
+
+/* K2 of skipped.c: what waits in front of the log is not past, and what waits of others is none of its business. */
+START_TEST(unlock__whose_lock_waits_in_front_of_the_log_is_told_so)
+{
+	struct mini_cell *m = cell_of(3);
+	struct asking a = { .leader = mini_leader(m), .at = follower(m) };
+	struct core_status status;
+	uint64_t lock;
+
+	core_status(mini_core(m, a.leader), &status);
+	a.asker = mini_member(m, a.at);
+	mini_on_event(m, on_event, &a);
+	OK(m, mini_put(m, a.at, "k", "v", 0));
+	flood(m, a.leader);
+	asks_what_waits(m, &a, status.term);
+	ck_assert(a.answers == 1 && a.waiting == 0 && a.last_index > 0);
+	lock = mini_lock(m, a.at, "m", S);
+	mini_run(m, 3);
+	asks_what_waits(m, &a, status.term);
+	ck_assert(a.answers == 2 && a.waiting > 0);
+	asks_what_waits(m, &a, status.term - 1);
+	ck_assert_uint_eq(a.answers, 2);
+	OK(m, lock);
+	asks_what_waits(m, &a, status.term);
+	ck_assert(a.answers == 3 && a.waiting == 0);
+	mini_free(m);
+}
+END_TEST
+
+/* K3: whatever an answer says, nothing is settled before so much is applied. */
+START_TEST(unlock__a_lock_that_a_snapshot_does_not_hide_is_held)
+{
+	struct mini_cell *m = mini_new(&(struct mini_options){ .replicas = 3, .seed = 12, .disk_ms = 1, .net_ms = 1, .snapshot_count = 50, .snapshot_keep = 5,
+							       .log_memory = 1000, .admit_window = WINDOW });
+	size_t leader = mini_elect(m, 10000), at = follower(m);
+	struct asking a = { .leader = leader, .at = at, .asker = mini_member(m, at), .led_by = mini_member(m, leader) };
+	struct core_status status;
+	struct buf answer = { 0 };
+	uint64_t lock;
+
+	OK(m, mini_grant(m, leader, S, 600));
+	mini_run(m, 100);
+	mini_on_event(m, on_event, &a);
+	for (int i = 0; i < 8; i++)
+		flood(m, leader);
+	lock = mini_lock(m, at, "m", S); /* is taken, and waits in line */
+	mini_run(m, 3);
+	for (size_t i = 0; i < 3; i++)
+		mini_cut(m, i, at, i != at);
+	mini_run(m, 200);
+	for (size_t i = 0; i < 3; i++)
+		mini_cut(m, i, at, false);
+	do {
+		mini_run(m, 1);
+		core_status(mini_core(m, at), &status);
+	} while (status.snapshots_installed == 0);
+	ck_assert(!mini_answer(m, lock) && mini_contenders(m, leader, "m") == 0);
+	pbw_u64(&answer, 1, status.term);
+	pbw_u64(&answer, 2, 1000);
+	pbw_u64(&answer, 3, 1000000);
+	pbw_u64(&answer, 5, a.fields[6]);
+	for (int i = 0; i < 2 && _i == 1; i++) {
+		comes(m, a.told, at, BODY_ANSWER, &answer);
+		mini_run(m, 1);
+	}
+	OK(m, lock);
+	ck_assert_uint_ge(a.answers, _i == 0);
+	buf_free(&answer);
+	mini_free(m);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("unlock");
@@ -323,6 +493,9 @@ int main(void)
 	tcase_add_test(t, unlock__that_is_a_repetition_frees_nothing);
 	tcase_add_loop_test(t, unlock__is_told_when_its_time_is_up, 0, 2);
 	tcase_add_test(t, unlock__what_is_set_aside_counts_as_waiting);
+	tcase_add_loop_test(t, unlock__comes_behind_a_lock_that_a_snapshot_hides, 0, 2);
+	tcase_add_test(t, unlock__whose_lock_waits_in_front_of_the_log_is_told_so);
+	tcase_add_loop_test(t, unlock__a_lock_that_a_snapshot_does_not_hide_is_held, 0, 2);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);
 	failed = srunner_ntests_failed(r);
