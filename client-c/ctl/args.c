@@ -243,8 +243,8 @@ static bool check_use(const struct args *a, struct errmsg *em)
 		}
 	}
 	if (a->words_len < cmd->min || a->words_len > cmd->max) {
-		errmsg_set(em, "too %s arguments; usage: holdfastctl %s%s%s", a->words_len < cmd->min ? "few" : "many", cmd->name,
-			   *cmd->usage ? " " : "", cmd->usage);
+		errmsg_set(em, "too %s arguments; usage: holdfastctl %s%s%s%s", a->words_len < cmd->min ? "few" : "many", cmd->name,
+			   *cmd->usage ? " " : "", cmd->usage, cmd->runs ? " [-- COMMAND...]" : "");
 		return false;
 	}
 	if (a->run && !a->run[0]) {

@@ -102,6 +102,11 @@ static void nobody(struct link *l, const struct ask *a, struct answer *ret)
 	}
 }
 
+static bool unreachable(const struct link *l, const struct ask *a)
+{
+	return a->only ? link_failed(l, a->only - 1) : link_all_failed(l);
+}
+
 /* Waits until there is one to send to. NULL: there is none, and *ret says so. */
 static struct endpoint *wait_endpoint(struct link *l, const struct ask *a, uint64_t begun, uint64_t deadline, struct answer *ret)
 {
@@ -112,7 +117,7 @@ static struct endpoint *wait_endpoint(struct link *l, const struct ask *a, uint6
 			return NULL;
 		if (e)
 			return e;
-		if (now >= deadline || (!a->patient && !ret->attempts && !a->only && link_all_failed(l) && now - begun >= UNREACHABLE_MS)) {
+		if (now >= deadline || (!a->patient && !ret->attempts && unreachable(l, a) && now - begun >= UNREACHABLE_MS)) {
 			nobody(l, a, ret);
 			return NULL;
 		}

@@ -48,6 +48,7 @@ struct every {
 	enum method_id method;
 	const ProtobufCMessage *request;
 	void (*simple)(struct ctl *c, const char *endpoint, const ProtobufCMessage *reply, uint64_t took_ms);
+	bool only_whether; /* it answers, and how soon: what it answers is of no interest */
 	struct buf json;
 	struct table table;
 	int code;
@@ -86,14 +87,16 @@ static void every_table(struct every *v, const char *endpoint, const struct answ
 	if (!v->table.len) {
 		table_cell(&v->table, "endpoint");
 		table_cell(&v->table, "ms");
-		table_head(&v->table, d, NULL);
+		if (!v->only_whether)
+			table_head(&v->table, d, NULL);
 		table_head_done(&v->table);
 	}
 	if (!a->reply)
 		return;
 	table_cell(&v->table, "%s", endpoint);
 	table_cell(&v->table, "%" PRIu64, took);
-	table_row(&v->table, &v->c->out, a->reply, NULL);
+	if (!v->only_whether)
+		table_row(&v->table, &v->c->out, a->reply, NULL);
 }
 
 static void every_one(struct every *v, int i, bool *ret_interrupted)
@@ -209,7 +212,7 @@ static void print_health(struct ctl *c, const char *endpoint, const ProtobufCMes
 int command_endpoint_health(struct ctl *c)
 {
 	Etcdserverpb__RangeRequest r = ETCDSERVERPB__RANGE_REQUEST__INIT;
-	struct every v = { .c = c, .method = METHOD_KV_RANGE, .request = &r.base, .simple = print_health };
+	struct every v = { .c = c, .method = METHOD_KV_RANGE, .request = &r.base, .simple = print_health, .only_whether = true };
 	r.key = (ProtobufCBinaryData){ .data = (uint8_t *)(uintptr_t)"health", .len = 6 };
 	r.count_only = true;
 	return every_endpoint(&v);

@@ -168,10 +168,15 @@ void link_pass(struct link *l, struct endpoint *e)
 		l->current = (l->current + 1) % l->len;
 }
 
+bool link_failed(const struct link *l, int i)
+{
+	return l->endpoints[i].failed;
+}
+
 bool link_all_failed(const struct link *l)
 {
 	for (int i = 0; i < l->len; i++) {
-		if (!l->endpoints[i].failed)
+		if (!link_failed(l, i))
 			return false;
 	}
 	return true;

@@ -39,7 +39,8 @@ void link_run(struct link *l, uint64_t until_ms);
 struct endpoint *link_pick(struct link *l);
 struct endpoint *link_pick_only(struct link *l, int i); /* the i-th or NULL */
 void link_pass(struct link *l, struct endpoint *e);     /* it failed: others come first for a while */
-bool link_all_failed(const struct link *l);             /* each has been tried, and none could be reached */
+bool link_failed(const struct link *l, int i);          /* it was tried, and could not be reached */
+bool link_all_failed(const struct link *l);             /* nor could any other */
 int link_len(const struct link *l);
 const char *endpoint_name(const struct endpoint *e);
 const char *link_name(const struct link *l, int i);

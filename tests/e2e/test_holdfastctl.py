@@ -200,7 +200,10 @@ def members_and_endpoints(server):
         c.replicas[1].kill()
         text, error = ctl(c, "endpoint", "health", "--timeout", "1s", code=NO_ANSWER)
         assert text.count("is healthy") == 2 and f"no answer from {c.replicas[1].endpoint}" in error, (text, error)
-        answer = json.loads(out(c, "endpoint", "health", "--timeout", "1s", "-o", "json", code=NO_ANSWER))
+        assert len(out(c, "endpoint", "health", "--timeout", "1s", "-o", "table", code=NO_ANSWER).splitlines()) == 3
+        began = time.monotonic()
+        answer = json.loads(out(c, "endpoint", "health", "-o", "json", code=NO_ANSWER))
+        assert time.monotonic() - began < 8, "one that is not there was waited for until the time was over"
         assert [s["ok"] for s in answer] == [True, False, True] and answer[1]["error"], answer
 
 

@@ -109,7 +109,7 @@ static const struct {
 	{ "frob", "no command 'frob'" },
 	{ "lease", "'lease' needs to be told what" },
 	{ "lease frob", "no command 'lease frob'" },
-	{ "lock", "too few arguments; usage: holdfastctl lock NAME" },
+	{ "lock", "too few arguments; usage: holdfastctl lock NAME [-- COMMAND...]" },
 	{ "lock a b", "too many arguments" },
 	{ "lock a --", "no command after '--'" },
 	{ "lock a --frob", "no flag '--frob'" },
