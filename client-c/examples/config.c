@@ -36,6 +36,14 @@ static struct hf_slice text(const char *s, size_t len)
 	return (struct hf_slice){ s, len };
 }
 
+/* Says what went wrong. */
+static int failed(const char *what, enum hf_code c)
+{
+	if (c)
+		fprintf(stderr, "%s: %s\n", what, hf_text(c));
+	return c != HF_OK;
+}
+
 static void show(struct hf_session *session, const char *path)
 {
 	struct hf_value *v;
@@ -74,20 +82,21 @@ int main(int argc, char **argv)
 	int64_t version = 0;
 	char *path;
 
-	if (hf_client_new(&options, &client) || hf_session_open(client, &caching, 10000, &reader) || hf_session_open(client, NULL, 10000, &writer))
+	if (failed("endpoints", hf_client_new(&options, &client)) || failed("session", hf_session_open(client, &caching, 10000, &reader)) ||
+	    failed("session", hf_session_open(client, NULL, 10000, &writer)))
 		return 1;
 	show(reader, "/config/limit"); /* that there is none is cached, too */
-	if (hf_set(writer, "/config/limit", text("10", 2), 0, 5000, &version))
+	if (failed("set", hf_set(writer, "/config/limit", text("10", 2), 0, 5000, &version)))
 		return 1;
 	show(reader, "/config/limit");
 	printf("compare and set: %s\n", hf_text(hf_set(writer, "/config/limit", text("20", 2), version, 5000, &version)));
 	printf("with an old version: %s\n", hf_text(hf_set(writer, "/config/limit", text("30", 2), 1, 5000, NULL)));
 	show(reader, "/config/limit");
 
-	if (hf_watch(reader, "/config/limit", HF_WATCH_VALUE, 5000, on_change, NULL, NULL, &watch) ||
-	    hf_follow(reader, "/config/limit", on_value, NULL, &follow))
+	if (failed("watch", hf_watch(reader, "/config/limit", HF_WATCH_VALUE, 5000, on_change, NULL, NULL, &watch)) ||
+	    failed("follow", hf_follow(reader, "/config/limit", on_value, NULL, &follow)))
 		return 1;
-	if (hf_set(writer, "/config/limit", text("40", 2), HF_ANY_VERSION, 5000, NULL))
+	if (failed("set", hf_set(writer, "/config/limit", text("40", 2), HF_ANY_VERSION, 5000, NULL)))
 		return 1;
 	pthread_mutex_lock(&mu);
 	while (!fired || latest[0] != '4')

@@ -39,6 +39,14 @@ static struct hf_slice text(const char *s, size_t len)
 	return (struct hf_slice){ s, len };
 }
 
+/* Says what went wrong. */
+static int failed(const char *what, enum hf_code c)
+{
+	if (c)
+		fprintf(stderr, "%s: %s\n", what, hf_text(c));
+	return c != HF_OK;
+}
+
 int main(int argc, char **argv)
 {
 	struct hf_client_options options = { .endpoints = argc > 1 ? argv[1] : "127.0.0.1:2379" };
@@ -49,25 +57,26 @@ int main(int argc, char **argv)
 	struct hf_client *client;
 	struct hf_watch *watch;
 
-	if (hf_client_new(&options, &client) || hf_session_open(client, NULL, 10000, &a) || hf_session_open(client, NULL, 10000, &b))
+	if (failed("endpoints", hf_client_new(&options, &client)) || failed("session", hf_session_open(client, NULL, 10000, &a)) ||
+	    failed("session", hf_session_open(client, NULL, 10000, &b)))
 		return 1;
-	if (hf_observe(b, name, on_leader, NULL, &watch))
+	if (failed("observe", hf_observe(b, name, on_leader, NULL, &watch)))
 		return 1;
 	await_told(1);
-	if (hf_campaign(a, name, text("host-a:80", 9), NULL, &leadership))
+	if (failed("campaign", hf_campaign(a, name, text("host-a:80", 9), NULL, &leadership)))
 		return 1;
 	await_told(2);
 	printf("the other's try: %s\n", hf_text(hf_campaign(b, name, text("host-b:80", 9), &try_once, &second)));
-	if (hf_proclaim(leadership, text("host-a:81", 9), 5000))
+	if (failed("proclaim", hf_proclaim(leadership, text("host-a:81", 9), 5000)))
 		return 1;
 	await_told(3);
-	if (hf_members(b, name, 5000, &places))
+	if (failed("members", hf_members(b, name, 5000, &places)))
 		return 1;
 	printf("members: %zu, the first leads: %s\n", places->len, places->len && places->at[0].held ? "yes" : "no");
 	hf_places_free(places);
 	hf_unlock(leadership, 5000); /* resigns */
 	await_told(4);
-	if (hf_campaign(b, name, text("host-b:80", 9), NULL, &second))
+	if (failed("campaign", hf_campaign(b, name, text("host-b:80", 9), NULL, &second)))
 		return 1;
 	await_told(5);
 	hf_watch_stop(watch);

@@ -41,8 +41,10 @@ int main(int argc, char **argv)
 	sqlite3 *db;
 
 	if (sqlite3_open(argc > 2 ? argv[2] : ":memory:", &db) || hf_fence_sqlite_init(db) ||
-	    sqlite3_exec(db, "CREATE TABLE IF NOT EXISTS accounts (balance INTEGER); INSERT INTO accounts VALUES (0)", NULL, NULL, NULL))
+	    sqlite3_exec(db, "CREATE TABLE IF NOT EXISTS accounts (balance INTEGER); INSERT INTO accounts VALUES (0)", NULL, NULL, NULL)) {
+		fprintf(stderr, "accounts: %s\n", sqlite3_errmsg(db));
 		return 1;
+	}
 	c = hf_client_new(&client_options, &client);
 	if (c) {
 		fprintf(stderr, "endpoints: %s\n", hf_text(c));
