@@ -256,6 +256,14 @@ class Eye:
     def grant(self, ttl):
         return self.lease.LeaseGrant(pb.LeaseGrantRequest(TTL=ttl), timeout=self.timeout).ID
 
+    def grant_many(self, ttl, n):
+        """Fifty at a time: alone each waits for the disk."""
+        leases = []
+        while len(leases) < n:
+            asked = [self.lease.LeaseGrant.future(pb.LeaseGrantRequest(TTL=ttl), timeout=self.timeout) for _ in range(min(50, n - len(leases)))]
+            leases += [a.result().ID for a in asked]
+        return leases
+
     def revoke(self, lease):
         return self.lease.LeaseRevoke(pb.LeaseRevokeRequest(ID=lease), timeout=self.timeout)
 

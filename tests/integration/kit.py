@@ -63,6 +63,13 @@ class Client:
     def put(self, key, value=b"", timeout=None, **fields):
         return self.kv.Put(pb.PutRequest(key=key, value=value, **fields), timeout=timeout or self.timeout)
 
+    def put_many(self, items, timeout=None):
+        """Of (key, value) each; fifty at a time: alone each waits for the disk."""
+        items = list(items)
+        for at in range(0, len(items), 50):
+            for asked in [self.kv.Put.future(pb.PutRequest(key=k, value=v), timeout=timeout or self.timeout) for k, v in items[at:at + 50]]:
+                asked.result()
+
     def range(self, timeout=None, **fields):
         return self.kv.Range(pb.RangeRequest(**fields), timeout=timeout or self.timeout)
 

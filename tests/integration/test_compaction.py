@@ -9,10 +9,10 @@ from runner import test
 @test(own=True)
 def history_beyond_so_many_revisions_goes_by_itself(server):
     with cells.Cell(server, 3, flags=["--auto-compaction-mode=revision", "--auto-compaction-retention=100"]) as cell, clients(cell) as cs:
-        for i in range(1000):
-            cs[i % 3].put(b"a", b"%d" % i)
+        for c in cs:
+            c.put_many((b"a", b"%d" % i) for i in range(334))
         cells.wait_for("revision 500 is compacted", lambda: "compacted" in error_of(lambda: cs[0].get(b"a", revision=500))[1], 20)
-        # The last hundred are kept: revision 1 is the empty store, put i makes revision i + 2 (but for what members publish).
+        # The last hundred of a thousand and some are kept.
         assert cs[1].get(b"a", revision=950) is not None
 
 
