@@ -197,6 +197,19 @@ def members_and_endpoints(server):
         out(c, "put", "k", "1")
         assert len({line.split(", ")[1] for line in out(c, "endpoint", "hashkv", "--rev", 2).splitlines()}) == 1
         assert [s["reply"]["hash_revision"] for s in json.loads(out(c, "endpoint", "hashkv", "--rev", 2, "-o", "json"))] == ["2"] * 3
+        added = out(c, "member", "add", "http://127.0.0.1:9", "--learner")
+        new = added.split()[2]
+        assert "as a learner" in added and f"{c.replicas[0].name}={c.replicas[0].peer_url}" in added and "NAME=http://127.0.0.1:9" in added, added
+        assert out(c, "member", "update", new, "http://127.0.0.1:10") == f"updated member {new}\n"
+        assert f"{new}, unstarted, , http://127.0.0.1:10, , true\n" in out(c, "member", "list")
+        error = ctl(c, "member", "promote", new, code=FAILED)[1]
+        assert "in sync with leader" in error and "never been started" in error, error
+        assert out(c, "member", "remove", new).startswith(f"removed member {new}") and len(out(c, "member", "list").splitlines()) == 3
+        heir = c.replicas[2 if c.leader() is c.replicas[0] else 0]
+        heirs = next(r[0] for r in rows if r[2] == heir.name)
+        assert out(c, "move-leader", heirs) == f"member {heirs} leads\n"
+        cells.wait_for("it leads", lambda: c.leader() is heir, 10)
+        assert "no member's ID" in ctl(c, "move-leader", "x", code=USAGE)[1]
         c.replicas[1].kill()
         text, error = ctl(c, "endpoint", "health", "--timeout", "1s", code=NO_ANSWER)
         assert text.count("is healthy") == 2 and f"no answer from {c.replicas[1].endpoint}" in error, (text, error)
@@ -570,7 +583,7 @@ def locks_can_be_seen_verified_and_broken(server):
 @test(own=True)
 def long_queues_come_in_parts(server):
     with cells.Cell(server, 1) as c, Eye(c) as eye:
-        leases = [eye.grant(600) for _ in range(1200)]
+        leases = eye.grant_many(600, 1200)
         asked = [eye.ask_lock(b"q", lease) for lease in leases]
         eye.wait_queue(b"q", len(leases), timeout=30)
         with talk(c, "lock", "qq") as holder:

@@ -191,6 +191,8 @@ def nothing_is_let_through(server):
         assert a.locks_Verify(v1.LocksVerifyRequest(name=b"b/lock", fencing_token=held.fencing_token)).current
         refused(DENIED, a.locks_BreakHold, v1.LocksBreakRequest(key=held.key))
         a.lock_Unlock(lockpb.UnlockRequest(key=held.key))
+        held = a.lock_Lock(lockpb.LockRequest(name=b"b/lock"))
+        assert r.locks_BreakHold(v1.LocksBreakRequest(key=held.key)).broken.fencing_token == held.fencing_token
         refused(DENIED, b.election_Campaign, electionpb.CampaignRequest(name=b"b/e", lease=b.grant()))
         refused(DENIED, b.election_Leader, electionpb.LeaderRequest(name=b"b/e"))
         # what is root's

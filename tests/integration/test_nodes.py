@@ -12,8 +12,8 @@ def b64(b):
     return base64.b64encode(b).decode()
 
 
-def ask_json(replica, what, **body):
-    status, text = cells.http(f"http://{replica.endpoint}/v3/holdfast/nodes/{what}", json.dumps(body).encode())
+def ask_json(replica, what, headers=None, **body):
+    status, text = cells.http(f"http://{replica.endpoint}/v3/holdfast/nodes/{what}", json.dumps(body).encode(), headers=headers)
     return status, json.loads(text)
 
 
@@ -95,6 +95,14 @@ def a_write_sent_again_is_applied_once(server):
         metadata = [("holdfast-session", str(s.session)), ("holdfast-request", "1")]
         first = [c.nodes.Create(request, metadata=metadata, timeout=10).node.path for c in cs]
         assert len(set(first)) == 1 and len(cs[0].nodes.List(v1.NodesListRequest(path="/once"), timeout=10).nodes) == 1
+        # By JSON the same, and what was asked by gRPC.
+        headers = {f"Grpc-Metadata-{k}": v for k, v in metadata}
+        assert {ask_json(r, "create", headers, path="/once/n-", sequential=True)[1]["node"]["path"] for r in cell.replicas} == set(first)
+        for request, what, body in ((2, "set", {"value": b64(b"one"), "if_version": "1"}), (3, "delete", {"if_version": "2"})):
+            headers["Grpc-Metadata-holdfast-request"] = str(request)
+            told = [ask_json(r, what, headers, path=first[0], **body) for r in cell.replicas]
+            assert all(status == 200 and reply["node"] == told[0][1]["node"] for status, reply in told), told
+        assert not cs[0].nodes.List(v1.NodesListRequest(path="/once"), timeout=10).nodes
 
 
 @test(own=True)
