@@ -25,6 +25,7 @@
 #define PEERS_MEMBER_KEY "holdfast-member"
 #define PEERS_CONNECT_MS 1000         /* TCP's handshake, TLS's and HTTP/2's */
 #define PEERS_URLS_KEY "holdfast-peer-urls" /* of who dials, with commas between them */
+#define PEERS_MEANT_KEY "holdfast-meant-for" /* whom the stream is meant for: there may be another at that address by now */
 #define PEERS_KEEPALIVE_MS 3000         /* a stream that was silent so long is asked for a sign of life */
 #define PEERS_KEEPALIVE_TIMEOUT_MS 2000 /* which has to come within so long; also TCP's own bound for unacknowledged bytes */
 

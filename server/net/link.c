@@ -47,6 +47,7 @@ struct dial {
 	struct rpc_tag answered, sent, closed;
 	grpc_byte_buffer *frame; /* while sending */
 	grpc_slice urls;         /* ours, told to the peer */
+	char meant_for[24];      /* decimal, for metadata */
 	grpc_metadata_array initial, trailing;
 	grpc_status_code status;
 	grpc_slice details;
@@ -402,8 +403,8 @@ static void dial_start(struct link *l, uint64_t now)
 {
 	struct peers *p = l->peers;
 	struct dial *d = mem_zalloc(sizeof(*d));
-	grpc_metadata self[2] = { { .key = rpc_slice_static(PEERS_MEMBER_KEY), .value = rpc_slice_static(p->self_text) },
-				  { .key = rpc_slice_static(PEERS_URLS_KEY) } };
+	grpc_metadata self[3] = { { .key = rpc_slice_static(PEERS_MEMBER_KEY), .value = rpc_slice_static(p->self_text) },
+				  { .key = rpc_slice_static(PEERS_URLS_KEY) }, { .key = rpc_slice_static(PEERS_MEANT_KEY) } };
 	grpc_op begin[2] = { { .op = GRPC_OP_SEND_INITIAL_METADATA }, { .op = GRPC_OP_RECV_INITIAL_METADATA } };
 	grpc_op end = { .op = GRPC_OP_RECV_STATUS_ON_CLIENT };
 	l->dial = d;
@@ -420,13 +421,15 @@ static void dial_start(struct link *l, uint64_t now)
 	d->urls = rpc_slice_copy(buf_view(&p->self_urls));
 	pthread_mutex_unlock(&p->mu);
 	self[1].value = d->urls;
+	snprintf(d->meant_for, sizeof(d->meant_for), "%llu", (unsigned long long)l->id);
+	self[2].value = rpc_slice_static(d->meant_for);
 	grpc_metadata_array_init(&d->initial);
 	grpc_metadata_array_init(&d->trailing);
 	d->channel = link_channel(p, &l->targets[l->target]);
 	d->call = grpc_channel_create_call(d->channel, NULL, GRPC_PROPAGATE_DEFAULTS, p->cq, rpc_slice_static(PEERS_METHOD), NULL,
 					   gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
 	ASSERT(d->call);
-	begin[0].data.send_initial_metadata.count = 2;
+	begin[0].data.send_initial_metadata.count = 3;
 	begin[0].data.send_initial_metadata.metadata = self;
 	begin[1].data.recv_initial_metadata.recv_initial_metadata = &d->initial;
 	end.data.recv_status_on_client.trailing_metadata = &d->trailing;

@@ -2,7 +2,8 @@
  *
  * The server has no port of its own: the acceptor hands it descriptors. PEERS_METHOD is served, two questions are answered at once, and any other call is UNIMPLEMENTED.
  *
- *   (S1) one stream a member: a new one takes the place of an old one, whose peer has most likely gone without a word; that is no loss.
+ *   (S1) one stream a member, and one for each that it takes us for, as an earlier member may have had our address: a new one takes the place of an old one,
+ *        whose peer has most likely gone without a word; that is no loss. Two of a kind would take each other's place for ever.
  *   (S2) a stream holds one gRPC message at most: the next is asked for when the callback has had this one, so a flood stays in the sender.
  *   (S3) what a peer sends is not believed: bytes that are no frame end its stream. Whether a message is sound, and whose, is for the core to say. */
 #include <grpc/grpc_posix.h>
@@ -30,7 +31,7 @@ struct in_request {
 struct in_stream {
 	struct list node; /* peers->streams_in; on its own once ended */
 	struct peers *peers;
-	member_id member;
+	member_id member, meant_for; /* 0: it does not say */
 	grpc_call *call;
 	size_t pending; /* tags */
 	bool cancelled_by_us, replaced;
@@ -187,6 +188,16 @@ static void on_greeted(struct rpc_tag *tag, bool ok)
 	peers_leave(p);
 }
 
+bool peers_in_has(const struct peers *p, member_id member)
+{
+	LIST_FOR_EACH(n, &p->streams_in) {
+		struct in_stream *s = CONTAINER_OF(n, struct in_stream, node);
+		if (s->member == member && !s->cancelled_by_us)
+			return true;
+	}
+	return false;
+}
+
 static void on_closed(struct rpc_tag *tag, bool ok)
 {
 	struct in_stream *s = CONTAINER_OF(tag, struct in_stream, closed);
@@ -198,38 +209,33 @@ static void on_closed(struct rpc_tag *tag, bool ok)
 	stream_cancel(s); /* also wakes a receive that is still under way */
 	if (!s->replaced && !p->ending) {
 		link_received(p, s->member, 0, true);
-		link_stream_in_broke(p, s->member);
+		if (!peers_in_has(p, s->member))
+			link_stream_in_broke(p, s->member);
 	}
 	stream_tag_back(s);
 	peers_leave(p);
 }
 
-static struct in_stream *find(const struct peers *p, member_id member)
+static void replace(struct peers *p, member_id member, member_id meant_for)
 {
 	LIST_FOR_EACH(n, &p->streams_in) {
 		struct in_stream *s = CONTAINER_OF(n, struct in_stream, node);
-		if (s->member == member && !s->cancelled_by_us)
-			return s;
+		if (s->member == member && s->meant_for == meant_for && !s->cancelled_by_us) {
+			s->replaced = true;
+			stream_cancel(s);
+		}
 	}
-	return NULL;
 }
 
-bool peers_in_has(const struct peers *p, member_id member)
+static void stream_new(struct peers *p, grpc_call *call, member_id member, member_id meant_for, struct slice urls)
 {
-	return find(p, member) != NULL;
-}
-
-static void stream_new(struct peers *p, grpc_call *call, member_id member, struct slice urls)
-{
-	struct in_stream *s = mem_zalloc(sizeof(*s)), *old = find(p, member);
+	struct in_stream *s = mem_zalloc(sizeof(*s));
 	grpc_metadata self = { .key = rpc_slice_static(PEERS_MEMBER_KEY), .value = rpc_slice_static(p->self_text) };
 	grpc_op greet = { .op = GRPC_OP_SEND_INITIAL_METADATA }, end = { .op = GRPC_OP_RECV_CLOSE_ON_SERVER };
-	if (old) {
-		old->replaced = true;
-		stream_cancel(old);
-	}
+	replace(p, member, meant_for);
 	s->peers = p;
 	s->member = member;
+	s->meant_for = meant_for;
 	s->call = call;
 	s->greeted.fn = on_greeted;
 	s->received.fn = on_received;
@@ -281,9 +287,10 @@ static void request_arm(struct in_request *r)
 
 static void serve(struct peers *p, struct in_request *r)
 {
-	struct slice text, urls = { .ptr = NULL };
-	member_id member;
+	struct slice text, urls = { .ptr = NULL }, meant = { .ptr = NULL };
+	member_id member, meant_for = 0;
 	rpc_metadata_find(&r->metadata, PEERS_URLS_KEY, &urls);
+	rpc_metadata_find(&r->metadata, PEERS_MEANT_KEY, &meant);
 	if (slice_eq(rpc_view(&r->details.method), slice_of_str(PEERS_INFO_METHOD)))
 		tell_info(p, r->call);
 	else if (slice_eq(rpc_view(&r->details.method), slice_of_str(PEERS_PROBE_METHOD)))
@@ -292,10 +299,12 @@ static void serve(struct peers *p, struct in_request *r)
 		refuse(p, r->call, GRPC_STATUS_UNIMPLEMENTED, "no such method for peers");
 	else if (!rpc_metadata_find(&r->metadata, PEERS_MEMBER_KEY, &text) || !parse_member(text, &member))
 		refuse(p, r->call, GRPC_STATUS_INVALID_ARGUMENT, "a peer must name itself");
+	else if (meant.len && !parse_member(meant, &meant_for))
+		refuse(p, r->call, GRPC_STATUS_INVALID_ARGUMENT, "a stream is meant for a member");
 	else if (p->streams_in_len >= STREAMS_MAX)
 		refuse(p, r->call, GRPC_STATUS_RESOURCE_EXHAUSTED, "too many streams of peers");
 	else
-		stream_new(p, r->call, member, urls);
+		stream_new(p, r->call, member, meant_for, urls);
 	request_clear(r);
 	request_arm(r);
 }

@@ -548,6 +548,34 @@ START_TEST(peers__stranger_is_forgotten_with_its_stream)
 }
 END_TEST
 
+/* Of an earlier member at an address there may be news, and there is one that lives there: the two streams do not get in each other's way. */
+START_TEST(peers__two_members_at_one_address_do_not_drive_each_other_out)
+{
+	struct replica a, b;
+	char urls[2][64];
+	const char *url[2] = { urls[0], urls[1] };
+	struct peer_address list[3] = { { 1, &url[0], 1 }, { 2, &url[1], 1 }, { 5, &url[1], 1 } };
+	snprintf(urls[0], sizeof(urls[0]), "%s://127.0.0.1:%u", scheme(), replica_open(&a, 1, 0));
+	snprintf(urls[1], sizeof(urls[1]), "%s://127.0.0.1:%u", scheme(), replica_open(&b, 2, 0));
+	peers_set(a.peers, list, 3);
+	ck_assert(reaches(&a, 2, &b, 2000));
+	ck_assert(reaches(&a, 5, &b, 2000));
+	test_sleep_ms(300);
+	pthread_mutex_lock(&a.peers->mu);
+	LIST_FOR_EACH(n, &a.peers->links) {
+		ck_assert(CONTAINER_OF(n, struct link, node)->open);
+		ck_assert_uint_eq(CONTAINER_OF(n, struct link, node)->figures.broke, 0);
+	}
+	pthread_mutex_unlock(&a.peers->mu);
+	peers_set(a.peers, list, 2); /* the earlier one is forgotten: whoever lives there does not go with it */
+	test_sleep_ms(100);
+	ck_assert(reaches(&b, 1, &a, 2000));
+	ck_assert_uint_eq(lost(&a) + lost(&b), 0);
+	replica_close(&a);
+	replica_close(&b);
+}
+END_TEST
+
 START_TEST(peers__who_joins_is_told_of_the_cell)
 {
 	struct replica a;
@@ -839,6 +867,7 @@ static Suite *suite(void)
 	tcase_add_test(c, peers__peer_that_does_not_read_takes_bounded_memory);
 	tcase_add_test(c, peers__stranger_that_says_where_it_lives_is_answered);
 	tcase_add_test(c, peers__stranger_is_forgotten_with_its_stream);
+	tcase_add_test(c, peers__two_members_at_one_address_do_not_drive_each_other_out);
 	tcase_add_test(c, peers__who_joins_is_told_of_the_cell);
 	tcase_add_test(c, peers__set_leaves_the_unchanged_alone);
 	tcase_add_test(c, peers__peer_may_move);
