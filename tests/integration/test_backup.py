@@ -3,11 +3,12 @@ import base64
 import json
 import pathlib
 import re
+import shutil
 import subprocess
 import time
 
 import cells
-from kit import Client, clients, error_of, grpc, insist, pb
+from kit import Client, clients, error_of, grpc, insist, pb, same_everywhere
 from runner import test
 
 
@@ -82,6 +83,36 @@ def a_backup_of_a_cell_becomes_a_new_cell(server):
                 time.sleep(1.5)  # replicas compare their states
                 assert all(r.running() for r in new.replicas)
         assert tokens == sorted(set(tokens)), tokens
+
+
+@test(own=True, timeout=60)
+def a_replica_of_the_old_cell_has_no_part_in_the_restored_one(server):
+    """Two of three are restored where they were, under their names and addresses; the third one is started with the old data."""
+    with cells.Cell(server, 3) as cell, clients(cell) as cs:
+        for i in range(20):
+            insist(lambda i=i: cs[i % 3].put(b"k%d" % i, b"v"))
+        backup = cell.dir / "backup"
+        save(cs[0], backup)
+        before = insist(lambda: cs[2].put(b"of the old", b"x")).header
+        same_everywhere(cell)
+        cluster = ",".join(f"{r.name}={r.peer_url}" for r in cell.replicas)
+        for r in cell.replicas:
+            r.kill()
+        restored, old = cell.replicas[:2], cell.replicas[2]
+        for r in restored:
+            shutil.rmtree(r.data_dir)
+            done = restore(server, backup, r, cluster, token="etcd-cluster")
+            assert done.returncode == 0, done.stderr
+        old.start()
+        for r in restored:
+            r.start()
+        cell.wait_ready(restored)
+        after = insist(lambda: cs[1].put(b"of the new", b"x")).header
+        assert after.cluster_id != before.cluster_id and after.revision > before.revision << 8, (before, after)
+        cells.wait_for("the old one is up", lambda: alive(old))
+        assert error_of(cs[2].put, b"k", b"x", timeout=2)[0] in ("UNAVAILABLE", "DEADLINE_EXCEEDED")
+        assert cs[2].get(b"of the new", serializable=True) is None and cs[2].get(b"k0", serializable=True) is not None
+        assert cs[0].get(b"of the new") is not None and cs[0].get(b"of the old") is None
 
 
 @test(own=True, timeout=90)
