@@ -11,7 +11,9 @@
  *        is left; while it has not been, another Unlock follows the one that was answered.
  *   (L2) an Unlock is not sent again under a new request ID before the one before has been answered: that one, come late, might take a later hold away.
  *   (L3) of a Lock that was lost with its stream nothing comes once the next stream is up (the cell sees to that): what it left before is freed by the Unlock that
- *        is sent then, with a new ID. */
+ *        is sent then, with a new ID.
+ *   (L4) it is not waited for longer than LEAVE_MS. A connection carries only so many calls at a time: Locks that were given up may be what keeps their Unlocks from
+ *        being sent. */
 #include <stdlib.h>
 
 #include "base/mem.h"
@@ -20,7 +22,10 @@
 #include "etcd/v3lock.pb-c.h"
 #include "internal.h"
 
-enum { OWN_WAY_MAX = 12 }; /* so often is a lock asked for again that we are in the way of ourselves: some seconds */
+enum {
+	OWN_WAY_MAX = 12, /* so often is a lock asked for again that we are in the way of ourselves: some seconds */
+	LEAVE_MS = 3000,
+};
 
 static ProtobufCBinaryData data_of(const struct buf *b)
 {
@@ -266,7 +271,7 @@ static void leave(struct sess *s, struct hold *h)
 	struct call *lock = call_of_hold(s, h, CALL_LOCK);
 	if (lock && lock->flying) { /* L1 */
 		lock->tag = 0;
-		lock->deadline_ms = SESS_NEVER;
+		lock->deadline_ms = s->now + LEAVE_MS; /* L4 */
 	} else {
 		calls_of_hold_free(s, h);
 	}
@@ -307,14 +312,19 @@ static void late_reply(struct sess *s, struct call *c, const struct sess_event *
 	lock_ended(s, h, again || code == HF_OK);
 }
 
+/* What came of it nobody will tell. */
+static void lock_lost(struct sess *s, struct call *c)
+{
+	struct hold *h = c->hold;
+	sess_call_free(s, c);
+	lock_ended(s, h, true);
+}
+
 /* L3 */
 void hold_stream_lost(struct sess *s, struct call *c)
 {
-	struct hold *h = c->hold;
-	if (c->kind != CALL_LOCK || h->state != HOLD_LEAVING)
-		return;
-	sess_call_free(s, c);
-	lock_ended(s, h, true);
+	if (c->kind == CALL_LOCK && c->hold->state == HOLD_LEAVING)
+		lock_lost(s, c);
 }
 
 /* What an earlier call of this very session left there, which came late or was given up, or the stream before this one, which the cell still knows: it goes away
@@ -373,6 +383,10 @@ static void lock_reply(struct sess *s, struct call *c, const struct sess_event *
 void hold_timeout(struct sess *s, struct call *c, enum hf_code code, const char *text)
 {
 	struct hold *h = c->hold;
+	if (h->state == HOLD_LEAVING) { /* L4 */
+		lock_lost(s, c);
+		return;
+	}
 	sess_answer(s, h->tag, code, text);
 	h->tag = 0;
 	if (c->attempt == 0) { /* never sent */

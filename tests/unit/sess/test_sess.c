@@ -730,6 +730,23 @@ START_TEST(hold__what_a_lock_left_that_was_lost_with_its_stream_is_given_up)
 }
 END_TEST
 
+/* L4: it may be what keeps the Unlock from being sent. */
+START_TEST(hold__a_lock_that_was_given_up_is_not_waited_for_for_ever)
+{
+	struct sess_out asked, unlock = give_up(&asked);
+	kit_kept_alive(1, 5, true); /* the replica is there */
+	kit_at(kit.now + 2999);
+	ck_assert(!kit_any(SESS_CANCEL));
+	kit_at(kit.now + 1);
+	ck_assert_uint_eq(kit_next(SESS_CANCEL)->call, asked.call);
+	ck_assert(!kit_any(SESS_CALL)); /* L2 */
+	kit_reply(&unlock, STATUS_OK, "", NULL);
+	unlock = unlock_follows(0);
+	kit_reply(&unlock, STATUS_OK, "", NULL);
+	asks_again();
+}
+END_TEST
+
 START_TEST(hold__a_lock_that_may_not_be_unlocked_is_cancelled)
 {
 	struct sess_out asked, unlock = give_up(&asked);
@@ -1014,7 +1031,7 @@ int main(void)
 	ADD(s, "hold", open_setup, hold__granted_and_given_up, hold__is_lost_with_the_session, hold__is_lost_when_it_is_broken,
 	    hold__what_was_not_waited_for_is_given_up_before_it_is_asked_again, hold__an_unlock_may_be_answered_before_its_lock,
 	    hold__a_grant_that_comes_after_it_was_given_up_is_given_up, hold__what_a_lock_left_that_was_lost_with_its_stream_is_given_up,
-	    hold__a_lock_that_may_not_be_unlocked_is_cancelled, hold__a_grant_in_jeopardy_is_told_when_it_is_safe,
+	    hold__a_lock_that_was_given_up_is_not_waited_for_for_ever, hold__a_lock_that_may_not_be_unlocked_is_cancelled, hold__a_grant_in_jeopardy_is_told_when_it_is_safe,
 	    hold__a_bounded_wait_has_its_bound_in_jeopardy_too, hold__a_refusal_of_what_was_asked_before_gives_the_place_up,
 	    hold__a_refusal_of_the_first_attempt_is_all, hold__is_asked_for_again_when_we_were_in_our_own_way, hold__counts_only_where_the_session_is_connected,
 	    observe__tells_each_leader_once);
