@@ -10,7 +10,7 @@
  *        on, and ends by the Unlock that takes its place away. Only when its end has been told does the Unlock that is sent, or answered, from then on say that nothing
  *        is left; while it has not been, another Unlock follows the one that was answered.
  *   (L2) an Unlock is not sent again under a new request ID before the one before has been answered: that one, come late, might take a later hold away.
- *   (L3) of a Lock that was lost with its stream nothing comes once the next stream is up (the cell sees to that): what it left before is freed by the Unlock that
+ *   (L3) of a Lock that was lost with its stream nothing comes once the next stream is up (its number tells the cell): what it left before is freed by the Unlock that
  *        is sent then, with a new ID.
  *   (L4) it is not waited for longer than LEAVE_MS. A connection carries only so many calls at a time: Locks that were given up may be what keeps their Unlocks from
  *        being sent. */
@@ -126,6 +126,7 @@ static void pack_lock(struct sess *s, struct hold *h, struct buf *ret)
 	r.name = data_of(&h->name);
 	r.lease = s->id;
 	r.with_stream = true;
+	r.stream = (int64_t)s->stream; /* T1 of place.c */
 	r.mode = h->mode == HF_SHARED ? V3LOCKPB__LOCK_MODE__SHARED : V3LOCKPB__LOCK_MODE__EXCLUSIVE;
 	if (h->deadline_ms != SESS_NEVER) {
 		r.wait_case = V3LOCKPB__LOCK_REQUEST__WAIT_WAIT_MS;
@@ -140,6 +141,7 @@ static void pack_campaign(struct sess *s, struct hold *h, struct buf *ret)
 	r.name = data_of(&h->name);
 	r.lease = s->id;
 	r.with_stream = true;
+	r.stream = (int64_t)s->stream; /* T1 of place.c */
 	r.value = data_of(&h->value);
 	if (h->deadline_ms != SESS_NEVER) {
 		r.wait_case = V3ELECTIONPB__CAMPAIGN_REQUEST__WAIT_WAIT_MS;

@@ -43,7 +43,7 @@ struct lock_request {
 	lease_id lease;
 	uint64_t mode;
 	bool bounded, with_stream;
-	int64_t wait_ms;
+	int64_t wait_ms, attempt;
 };
 
 static enum err parse_request(struct slice bytes, bool campaign, struct lock_request *r)
@@ -62,6 +62,7 @@ static enum err parse_request(struct slice bytes, bool campaign, struct lock_req
 			r->wait_ms = wire_i64(&w);
 			break;
 		case 102: r->with_stream = wire_u64(&w) != 0; break;
+		case 103: r->attempt = wire_i64(&w); break;
 		default: break;
 		}
 	}
@@ -69,7 +70,7 @@ static enum err parse_request(struct slice bytes, bool campaign, struct lock_req
 		return ERR_MALFORMED;
 	if (r->name.len == 0)
 		return ERR_EMPTY_KEY;
-	return r->wait_ms < 0 ? ERR_NEGATIVE : ERR_OK;
+	return r->wait_ms < 0 || r->attempt < 0 ? ERR_NEGATIVE : ERR_OK;
 }
 
 static bool waits_here(const struct core *c, const struct contender *ct)
@@ -133,6 +134,7 @@ static void encode_lock(struct core *c, const struct call *call, const struct lo
 	call_id_put(out, 13, place ? place->last : (struct call_id){ 0 }); /* J6 */
 	pbw_u64(out, 14, stream ? stream->tag : 0);
 	pbw_u64(out, 15, place && asks_beside(c, r, place));
+	pbw_i64(out, 16, r->attempt);
 }
 
 static lease_id random_lease(struct core *c)

@@ -11,7 +11,8 @@
  *        since the call itself may have been told.
  *   (J5) a call that says so (with_stream) does something only while the replica that it was asked of has its session's stream, the very one that it had then: one
  *        that its client gave up for another replica, and that comes late, even if the session is back by then, neither makes a place that nobody remembers, nor takes away that of a later call, nor puts
- *        its campaign's value over what was proclaimed since.
+ *        its campaign's value over what was proclaimed since. Which stream it was is known where it came in; but it may have been held up on its way there until the
+ *        next one was open, so its client may say so itself (attempt).
  *   (J6) a call says which one was the latest that had asked, as was known where it was asked (saw). When that is the latest still, its client made it after
  *        all that ask, and it takes over: it alone asks from then on. One that has given up stays the latest: with an earlier one in its stead, who saw no more than
  *        that would count as newer than both. Otherwise nobody can tell which of them the client made last. It may be one that
@@ -107,7 +108,9 @@ static bool comes_late(const struct kv_env *env, const Holdfast__Internal__LockC
 
 	if (!m->with_stream)
 		return false;
-	return !s || call.member != s->place.member || call.boot != s->place.boot || (m->stream && m->stream != s->place.stream);
+	if (!s || (m->attempt && (uint64_t)m->attempt < s->generation))
+		return true;
+	return call.member != s->place.member || call.boot != s->place.boot || (m->stream && m->stream != s->place.stream);
 }
 
 /* Whether a contender that joins the queue now holds at once. */

@@ -506,6 +506,7 @@ static uint64_t ask_with_stream(struct story *s, size_t at, char **w, size_t n)
 	if (option(w, n, "id="))
 		mini_once(s->m, lock.lease, (uint64_t)number(option(w, n, "id=")), 1);
 	lock.with_stream = campaign.with_stream = true;
+	lock.stream = campaign.stream = number(option(w, n, "attempt="));
 	campaign.value = bin(w[2]);
 	if (strcmp(w[0], "claim") == 0)
 		return mini_request(s->m, at, METHOD_LOCK_LOCK, &lock.base);

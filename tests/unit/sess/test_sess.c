@@ -805,12 +805,12 @@ START_TEST(hold__counts_only_where_the_session_is_connected)
 	struct sess_out *o = lock(7, -1);
 	V3lockpb__LockRequest *l = v3lockpb__lock_request__unpack(NULL, o->bytes.len, o->bytes.ptr);
 	V3electionpb__CampaignRequest *c;
-	ck_assert(l && l->with_stream);
+	ck_assert(l && l->with_stream && l->stream == (int64_t)kit_stream());
 	v3lockpb__lock_request__free_unpacked(l, NULL);
 	kit_ask((struct sess_ask){ .kind = SESS_ASK_CAMPAIGN, .tag = 8, .name = slice_of_str("e"), .wait_ms = -1 });
 	o = kit_next(SESS_CALL);
 	c = v3electionpb__campaign_request__unpack(NULL, o->bytes.len, o->bytes.ptr);
-	ck_assert(c && c->with_stream);
+	ck_assert(c && c->with_stream && c->stream == (int64_t)kit_stream());
 	v3electionpb__campaign_request__free_unpacked(c, NULL);
 }
 END_TEST
