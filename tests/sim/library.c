@@ -196,6 +196,12 @@ static struct user_call *under_way(struct user *u, uint64_t call)
 	return NULL;
 }
 
+/* Calls share no order with each other, nor with the session's stream: whoever takes one in may be held up with it. */
+static sim_us held_up(struct user *u)
+{
+	return chaos(u) && rng_chance(&u->rng, 20000) ? rng_below(&u->rng, SIM_SECOND) : 0;
+}
+
 static void start_call(struct user *u, const struct sess_out *o)
 {
 	struct user_call *c = call_slot(u, 0), *before = under_way(u, o->call);
@@ -214,7 +220,7 @@ static void start_call(struct user *u, const struct sess_out *o)
 	m->session = o->request_id ? sess_id(u->core) : 0;
 	m->request_id = o->request_id;
 	m->first_unanswered = o->first_unanswered;
-	post_call(u, c, soon(u, c->server), m);
+	post_call(u, c, soon(u, c->server) + held_up(u), m);
 }
 
 /* The cell hears of it sooner or later. */
