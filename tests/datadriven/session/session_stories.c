@@ -3,7 +3,7 @@
  * A story is blocks of commands, a line `----`, what came of them, and an empty line. Lines that begin with # are for the reader. Replicas are
  * called as of the last `elect`: leader, first, second. Sessions are called as they were opened.
  *
- *   cell N | elect | run MS | crash WHO | restart WHO | cut WHO | join WHO | stall WHO (its disk) | flow WHO
+ *   cell N [CHECKED] (after so many batches: large ones take their time) | elect | run MS | crash WHO | restart WHO | cut WHO | join WHO | stall WHO (its disk) | flow WHO
  *   open WHO NAME TTL [PREFIX...] | resume WHO NAME [wrong] [attempt=N] | close NAME | drop NAME (its stream)
  *   alive NAME | ack NAME [NUMBER]       a keep-alive; all that it was told to forget, or all up to that number
  *   get NAME PATH [cache] [watch=N] | list NAME PATH [cache] [watch=N] | unwatch NAME N
@@ -20,7 +20,10 @@
  *               | permit ROLE read|write|readwrite KEY [END] | forbid ROLE KEY [END]
  *   write LABEL WHO auth ACT...          the same, not waited for
  *   cancel WHO LABEL                     gives it up
- *   waits LABEL... | stats               whether they do; what the leader has noted */
+ *   waits LABEL... | stats               whether they do; what the leader has noted
+ *   flood N set WHO PATH BYTES           so many writes of it at once, each of so many bytes
+ *   flood N watch NAME PATH              so many watches of it, numbered from 1
+ *   tally                                what became of the last flood so far */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -60,6 +63,8 @@ struct story {
 	size_t sessions_len;
 	struct label labels[NAMES_MAX];
 	size_t labels_len;
+	uint64_t flood; /* the last one's first request */
+	size_t flood_len;
 	uint64_t streams;
 	struct buf out;
 };
@@ -603,6 +608,48 @@ static void tell(struct story *s, uint64_t tag)
 	buf_printf(&s->out, "%s\n", !a ? "no answer" : a->err ? err_name(a->err) : "ok");
 }
 
+/* ---- many at once ---- */
+
+static void flood(struct story *s, char **w)
+{
+	Holdfast__V1__NodesSetRequest set = HOLDFAST__V1__NODES_SET_REQUEST__INIT;
+	Holdfast__V1__NodesGetRequest get = HOLDFAST__V1__NODES_GET_REQUEST__INIT;
+	bool watch = strcmp(w[2], "watch") == 0;
+	size_t at = watch ? session(s, w[3])->at : replica(s, w[3]);
+
+	set.path = get.path = w[4];
+	set.create = true;
+	set.value.len = (size_t)number(w[5]);
+	set.value.data = mem_zalloc(set.value.len + 1);
+	get.session = watch ? session(s, w[3])->id : 0;
+	s->flood_len = (size_t)number(w[1]);
+	for (size_t i = 0; i < s->flood_len; i++) {
+		uint64_t tag;
+
+		get.watch = i + 1;
+		tag = mini_request(s->m, at, watch ? METHOD_NODES_GET : METHOD_NODES_SET, watch ? &get.base : &set.base);
+		s->flood = i ? s->flood : tag;
+		ASSERT(tag == s->flood + i);
+	}
+	free(set.value.data);
+}
+
+static void tally(struct story *s)
+{
+	size_t done = 0, failed = 0;
+	enum err last = ERR_OK;
+
+	for (size_t i = 0; i < s->flood_len; i++) {
+		const struct mini_answer *a = mini_answer(s->m, s->flood + i);
+
+		done += a && !a->err;
+		failed += a && a->err;
+		ASSERT(!a || !a->err || !last || last == a->err);
+		last = a && a->err ? a->err : last;
+	}
+	buf_printf(&s->out, "%zu done, %zu wait, %zu %s\n", done, s->flood_len - done - failed, failed, failed ? err_name(last) : "failed");
+}
+
 /* ---- commands ---- */
 
 static bool cell_command(struct story *s, char **w)
@@ -611,7 +658,8 @@ static bool cell_command(struct story *s, char **w)
 		mini_free(s->m);
 		s->labels_len = s->sessions_len = 0;
 		s->replicas = (size_t)number(w[1]);
-		s->m = mini_new(&(struct mini_options){ .replicas = s->replicas, .seed = 1, .disk_ms = 1, .net_ms = 1, .snapshot_count = 20, .snapshot_keep = 5 });
+		s->m = mini_new(&(struct mini_options){ .replicas = s->replicas, .seed = 1, .disk_ms = 1, .net_ms = 1, .snapshot_count = 20, .snapshot_keep = 5,
+		                                      .check_every = (uint32_t)number(w[2]) });
 		mini_on_output(s->m, on_output, s);
 	} else if (strcmp(w[0], "elect") == 0) {
 		elect(s);
@@ -645,6 +693,10 @@ static bool other_command(struct story *s, char **w, size_t n)
 		tell_waiting(s, w, n);
 	else if (strcmp(w[0], "stats") == 0)
 		tell_stats(s);
+	else if (strcmp(w[0], "flood") == 0)
+		flood(s, w);
+	else if (strcmp(w[0], "tally") == 0)
+		tally(s);
 	else if (strcmp(w[0], "grant") == 0)
 		tell(s, mini_grant(s->m, replica(s, w[1]), number(w[2]), number(w[3])));
 	else if (strcmp(w[0], "as") == 0)
