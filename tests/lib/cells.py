@@ -182,7 +182,17 @@ class Replica:
         assert status == 0, f"{self.name} ended with status {status} after SIGTERM:\n{self.log_tail()}"
 
     def pause(self):
+        """Once it returns no thread of it does anything any more; what it asked of the kernel may still be done."""
         self.process.send_signal(signal.SIGSTOP)
+        wait_for(f"{self.name} stands still", self._stands_still, step=0.001)
+
+    def _stands_still(self):
+        """The signal is one thread's, whenever that gets a processor: the others go on until then."""
+        states = []
+        for task in pathlib.Path(f"/proc/{self.process.pid}/task").iterdir():
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                states.append((task / "stat").read_text(encoding="ascii", errors="replace").rsplit(")", 1)[1].split()[0])
+        return "T" in states and all(s in "TD" for s in states)
 
     def resume(self):
         self.process.send_signal(signal.SIGCONT)

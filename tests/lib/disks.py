@@ -59,8 +59,13 @@ class Image:
         assert done.returncode == 0, f"mount: {done.stderr.strip()}"
 
     def copy(self):
-        """What has reached the device by now: all that a power cut leaves."""
-        _must("cp", "--sparse=always", self.files[0], self.files[1])
+        """What has reached the device by now: all that a power cut leaves. What is still on its way there may change it while it is copied, which would be no
+        state that the device ever had: a copy that is equal afterwards is one of the moment between."""
+        for _ in range(50):
+            _must("cp", "--sparse=always", self.files[0], self.files[1])
+            if _run("cmp", "--silent", self.files[0], self.files[1]).returncode == 0:
+                return
+        raise AssertionError(f"{self.files[0]} changes all the time")
 
     def cut(self):
         """Nobody may have a file open in it. Goes on with the copy."""
