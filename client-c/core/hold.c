@@ -303,6 +303,12 @@ static void lock_ended(struct sess *s, struct hold *h, bool left_something)
 		left(s, h, HF_OK);
 }
 
+/* Whether what was asked for may be there after this answer. HF_FAILED: most likely none of the cell's. */
+static bool is_unsure(bool again, enum hf_code code)
+{
+	return again || code == HF_FAILED;
+}
+
 static void late_reply(struct sess *s, struct call *c, const struct sess_event *e)
 {
 	struct hold *h = c->hold;
@@ -311,7 +317,7 @@ static void late_reply(struct sess *s, struct call *c, const struct sess_event *
 	if (code == HF_OK)
 		(void)read_grant(h, e->bytes);
 	sess_call_free(s, c);
-	lock_ended(s, h, again || code == HF_OK);
+	lock_ended(s, h, code == HF_OK || is_unsure(again, code));
 }
 
 /* What came of it nobody will tell. */
@@ -365,7 +371,7 @@ static void lock_reply(struct sess *s, struct call *c, const struct sess_event *
 		call_again(s, c);
 		return;
 	}
-	again = c->attempt > 1;
+	again = is_unsure(c->attempt > 1, code);
 	sess_call_free(s, c);
 	o = sess_out(s, SESS_ANSWER);
 	o->tag = h->tag;

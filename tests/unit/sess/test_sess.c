@@ -773,6 +773,19 @@ START_TEST(hold__a_refusal_of_what_was_asked_before_gives_the_place_up)
 }
 END_TEST
 
+/* By the connection, or whatever is on the way: the cell may have carried it out. */
+START_TEST(hold__a_failure_that_is_not_the_cells_gives_the_place_up)
+{
+	struct sess_out *o = lock(7, -1);
+	kit_reply(o, _i == 0 ? STATUS_INTERNAL : STATUS_UNKNOWN, "Received RST_STREAM with error code 2", NULL);
+	ck_assert_int_eq(kit_next(SESS_ANSWER)->code, HF_FAILED);
+	o = kit_next(SESS_CALL);
+	ck_assert_int_eq(o->method, METHOD_LOCK_UNLOCK);
+	kit_reply(o, STATUS_OK, "", NULL);
+	ck_assert_int_eq(lock(8, 0)->method, METHOD_LOCK_LOCK);
+}
+END_TEST
+
 START_TEST(hold__a_refusal_of_the_first_attempt_is_all)
 {
 	kit_reply(lock(7, 0), STATUS_FAILED_PRECONDITION, err_text(ERR_LOCK_HELD), NULL);
@@ -1038,6 +1051,7 @@ int main(void)
 	late = tcase_create("late");
 	tcase_add_checked_fixture(late, open_setup, kit_teardown);
 	tcase_add_loop_test(late, hold__a_lock_may_come_behind_its_unlock, 0, 2);
+	tcase_add_loop_test(late, hold__a_failure_that_is_not_the_cells_gives_the_place_up, 0, 2);
 	suite_add_tcase(s, late);
 	outside = tcase_create("outside");
 	tcase_add_checked_fixture(outside, open_setup, kit_teardown);
