@@ -288,7 +288,8 @@ static void plain_reply(struct sess *s, struct call *c, const struct sess_event 
 		c->plain = true;
 		return;
 	}
-	if (again) {
+	/* That one attempt is refused at the door says nothing of those before it, which may yet be applied: told now, it would not be true. */
+	if (again || (code == HF_BUSY && c->request_id && c->attempt > 1)) {
 		call_again(s, c);
 		return;
 	}

@@ -260,6 +260,28 @@ START_TEST(call__sent_again_with_its_id)
 }
 END_TEST
 
+/* The first attempt may be applied yet; of one that was not sent before it is the answer. */
+START_TEST(call__a_refusal_of_what_was_sent_before_is_not_its_end)
+{
+	struct sess_out *o;
+	kit_ask((struct sess_ask){ .kind = SESS_ASK_CALL, .tag = 7, .method = METHOD_NODES_SET, .once = true });
+	kit_reply(kit_next(SESS_CALL), STATUS_RESOURCE_EXHAUSTED, err_text(ERR_TOO_MANY_REQUESTS), NULL);
+	ck_assert_int_eq(kit_next(SESS_ANSWER)->code, HF_BUSY);
+	kit_ask((struct sess_ask){ .kind = SESS_ASK_CALL, .tag = 8, .method = METHOD_NODES_SET, .once = true });
+	kit_next(SESS_CALL);
+	lose_stream();
+	kit_open();
+	o = kit_next(SESS_CALL);
+	kit_reply(o, STATUS_RESOURCE_EXHAUSTED, err_text(ERR_TOO_MANY_REQUESTS), NULL);
+	ck_assert(!kit_any(SESS_ANSWER));
+	kit_at(kit.now + 200);
+	o = kit_next(SESS_CALL);
+	ck_assert_uint_eq(o->request_id, 2);
+	kit_reply(o, STATUS_OK, "", NULL);
+	ck_assert_int_eq(kit_next(SESS_ANSWER)->code, HF_OK);
+}
+END_TEST
+
 START_TEST(call__no_more_ids_than_the_cell_keeps_results)
 {
 	struct sess_out *oldest;
@@ -1034,7 +1056,7 @@ int main(void)
 	    clock__an_answer_without_the_right_to_cache_leaves_it_as_it_was);
 	ADD(s, "stream", open_setup, stream__resumes_elsewhere_with_its_secret, stream__silence_is_left, stream__what_an_old_one_says_is_not_heard,
 	    stream__the_session_is_gone, stream__taken_over_once_is_resumed_again_and_again_is_the_end, stream__closes_in_order);
-	ADD(s, "call", open_setup, call__sent_again_with_its_id, call__no_more_ids_than_the_cell_keeps_results, call__time_runs_out,
+	ADD(s, "call", open_setup, call__sent_again_with_its_id, call__a_refusal_of_what_was_sent_before_is_not_its_end, call__no_more_ids_than_the_cell_keeps_results, call__time_runs_out,
 	    call__an_answer_after_the_grace_period_is_of_a_call_that_is_over);
 	ADD(s, "cache", open_setup, cache__values_and_their_absence, cache__what_lies_elsewhere_is_not_asked_for, cache__an_invalidation_drops_and_is_acknowledged,
 	    cache__an_answer_under_way_is_renounced, cache__a_new_term_empties_it, cache__any_reply_may_tell_the_term,
