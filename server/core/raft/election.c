@@ -15,7 +15,7 @@ void become_follower(struct raft *r, raft_term term, member_id leader)
 		r->voted_for = 0;
 		r->hard_dirty = true;
 	}
-	/* A leader that stepped down, a candidate that lost: each waits its full time before it tries again. */
+	/* A leader that stepped down, a candidate that lost: each waits its full time before it tries again (but see vote_was_split). */
 	if (r->role != RAFT_FOLLOWER)
 		reset_election_timer(r);
 	r->role = RAFT_FOLLOWER;
@@ -60,8 +60,16 @@ static size_t count_votes(const struct raft *r, enum vote what)
 	return n;
 }
 
+/* Who gets the pre-votes of a majority and not its votes stood at the same time as another: two that lost their leader at the same instant may. Whoever won is heard of
+ * at once, and puts this off; if nobody did, a whole timeout would be the longest part of the fail-over. */
+static void vote_was_split(struct raft *r)
+{
+	r->election_deadline = r->now + rng_between(&r->rng, r->config.election_timeout_ms / 16 + 1, r->config.election_timeout_ms / 4 + 1);
+}
+
 static void count(struct raft *r)
 {
+	bool stood = r->role == RAFT_CANDIDATE;
 	size_t voters = 0, need = quorum(r);
 	for (size_t i = 0; i < r->members_len; i++)
 		voters += !r->members[i].learner;
@@ -72,6 +80,8 @@ static void count(struct raft *r)
 			become_leader(r);
 	} else if (count_votes(r, VOTE_REJECTED) > voters - need) {
 		become_follower(r, r->term, 0);
+		if (stood)
+			vote_was_split(r);
 	}
 }
 
