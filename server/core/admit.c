@@ -13,6 +13,8 @@
  *   (T4) the window follows the rate that the cell was seen to carry: what is in the log is worth about ADMIT_TARGET_MS. A mark is put at the log's end
  *        and looked for among what is applied; whatever was in front of it took that long. Only a mark that was put while somebody waited tells how much
  *        that is at the most, any other how much it is at least. So a cell whose ways are long, not narrow, comes to a larger window.
+ *   (T6) what would have to wait at a gate that is full (G1 of gate.c) holds up nobody behind it: it is set aside until there is room, and refused when as
+ *        much has been set aside as the line itself may have (twice as much of what only deletes).
  *   (T5) what passes the line by and is a write to the gate all the same, a change of users or roles, waits where it came from until this replica serves
  *        as leader: for the gate as T1 has it.
  *
@@ -36,6 +38,7 @@ void admit_init(struct core *c)
 	struct admission *a = &c->admission;
 
 	list_init(&a->queue);
+	list_init(&a->aside);
 	a->window = c->config.admit_window ? c->config.admit_window : WINDOW_MIN;
 	a->rate = WINDOW_MIN / ADMIT_TARGET_MS;
 }
@@ -54,16 +57,23 @@ static void admitted_free(struct core *c, struct admitted *w)
 	free(w);
 }
 
+static struct admitted *first_of(struct list *l)
+{
+	return list_empty(l) ? NULL : CONTAINER_OF(l->next, struct admitted, link);
+}
+
 void admit_clear(struct core *c)
 {
 	struct admission *a = &c->admission;
+	struct admitted *w;
 
-	while (!list_empty(&a->queue))
-		admitted_free(c, CONTAINER_OF(a->queue.next, struct admitted, link));
+	while ((w = first_of(&a->queue)) || (w = first_of(&a->aside)))
+		admitted_free(c, w);
 	ASSERT(a->len == 0 && a->cost == 0);
+	a->aside_len = a->aside_cost = 0;
 	a->flight = 0;
 	a->mark = 0;
-	a->stuck = false;
+	a->stuck = a->aside_stuck = false;
 }
 
 /* ---- in and out ---- */
@@ -78,16 +88,16 @@ static bool is_open(const struct core *c)
 bool admit_refuses(const struct core *c, bool reserved, size_t len)
 {
 	const struct admission *a = &c->admission;
-	size_t factor = reserved ? 2 : 1;
+	size_t factor = reserved ? 2 : 1, queued = a->len - a->aside_len, cost = a->cost - a->aside_cost;
 
-	if (list_empty(&a->queue) && is_open(c))
+	if (queued == 0 && is_open(c))
 		return false;
-	if (a->len >= ADMIT_LEN_MAX * factor || a->cost + cost_of(len) > ADMIT_COST_MAX * factor)
+	if (queued >= ADMIT_LEN_MAX * factor || cost + cost_of(len) > ADMIT_COST_MAX * factor)
 		return true;
-	return core_leads(c) && a->len > 0 && (a->cost + a->flight) / a->rate > ADMIT_WAIT_MS * factor;
+	return core_leads(c) && queued > 0 && (cost + a->flight) / a->rate > ADMIT_WAIT_MS * factor;
 }
 
-static void wait_in_line(struct core *c, struct slice bytes)
+static struct admitted *wait_in_line(struct core *c, struct slice bytes)
 {
 	struct admission *a = &c->admission;
 	struct admitted *w = mem_zalloc(sizeof(*w));
@@ -96,6 +106,29 @@ static void wait_in_line(struct core *c, struct slice bytes)
 	list_push_back(&a->queue, &w->link);
 	a->len++;
 	a->cost += cost_of(bytes.len);
+	return w;
+}
+
+/* T6 */
+static void set_aside(struct core *c, struct admitted *w)
+{
+	list_remove(&w->link);
+	list_push_back(&c->admission.aside, &w->link);
+	c->admission.aside_len++;
+	c->admission.aside_cost += cost_of(w->bytes.len);
+}
+
+static bool aside_is_full(const struct admission *a, size_t len, size_t factor)
+{
+	return a->aside_len >= ADMIT_LEN_MAX * factor || a->aside_cost + cost_of(len) > ADMIT_COST_MAX * factor;
+}
+
+static enum err propose_at_full_gate(struct core *c, const struct command *cmd, struct slice bytes)
+{
+	if (aside_is_full(&c->admission, bytes.len, command_is_reserved(cmd->kind) ? 2 : 1))
+		return ERR_TOO_MANY_REQUESTS;
+	set_aside(c, wait_in_line(c, bytes));
+	return ERR_OK;
 }
 
 enum err admit_propose(struct core *c, const struct command *cmd, struct slice bytes)
@@ -109,8 +142,11 @@ enum err admit_propose(struct core *c, const struct command *cmd, struct slice b
 	if (!command_waits_in_line(cmd->kind))
 		return core_leads(c) ? gate_propose(c, cmd, bytes) : ERR_TOO_MANY_REQUESTS; /* T5 */
 	if (list_empty(&a->queue) && is_open(c)) {
-		enum err e = gate_propose(c, cmd, bytes);
+		enum err e;
 
+		if (!gate_has_room(c, cmd, bytes))
+			return propose_at_full_gate(c, cmd, bytes);
+		e = gate_propose(c, cmd, bytes);
 		if (e != ERR_TOO_MANY_REQUESTS)
 			return e;
 	}
@@ -120,28 +156,54 @@ enum err admit_propose(struct core *c, const struct command *cmd, struct slice b
 	return ERR_OK;
 }
 
-void admit_flush(struct core *c)
+/* Those that were set aside came first. */
+static void flush_aside(struct core *c)
 {
 	struct admission *a = &c->admission;
+	struct admitted *w;
 
-	a->stuck = false;
-	while (!list_empty(&a->queue) && is_open(c)) {
-		struct admitted *w = CONTAINER_OF(a->queue.next, struct admitted, link);
+	a->aside_stuck = false;
+	while (is_open(c) && (w = first_of(&a->aside))) {
 		struct command cmd;
+		size_t cost = cost_of(w->bytes.len);
 
 		ASSERT(command_parse(buf_view(&w->bytes), &cmd));
-		a->stuck = gate_propose(c, &cmd, buf_view(&w->bytes)) != ERR_OK;
-		if (a->stuck)
-			return; /* leadership is being handed over, or the gate is full: with a later take, if at all */
+		a->aside_stuck = !gate_has_room(c, &cmd, buf_view(&w->bytes)) || gate_propose(c, &cmd, buf_view(&w->bytes)) != ERR_OK;
+		if (a->aside_stuck)
+			return;
+		a->aside_len--;
+		a->aside_cost -= cost;
 		admitted_free(c, w);
 	}
 }
 
-uint64_t admit_first_of(const struct core *c, member_id member, uint64_t boot)
+void admit_flush(struct core *c)
+{
+	struct admission *a = &c->admission;
+	struct admitted *w;
+
+	flush_aside(c);
+	a->stuck = false;
+	while (is_open(c) && (w = first_of(&a->queue))) {
+		struct command cmd;
+
+		ASSERT(command_parse(buf_view(&w->bytes), &cmd));
+		if (!gate_has_room(c, &cmd, buf_view(&w->bytes)) && !aside_is_full(a, w->bytes.len, 2)) {
+			set_aside(c, w);
+			continue;
+		}
+		a->stuck = gate_propose(c, &cmd, buf_view(&w->bytes)) != ERR_OK;
+		if (a->stuck)
+			return; /* leadership is being handed over, or there is no room: with a later take, if at all */
+		admitted_free(c, w);
+	}
+}
+
+static uint64_t first_call(const struct list *list, member_id member, uint64_t boot)
 {
 	uint64_t first = UINT64_MAX;
 
-	LIST_FOR_EACH(l, &c->admission.queue) {
+	LIST_FOR_EACH(l, list) {
 		uint64_t call = command_call_of(buf_view(&CONTAINER_OF(l, struct admitted, link)->bytes), member, boot);
 
 		if (call && call < first)
@@ -150,9 +212,18 @@ uint64_t admit_first_of(const struct core *c, member_id member, uint64_t boot)
 	return first;
 }
 
+uint64_t admit_first_of(const struct core *c, member_id member, uint64_t boot)
+{
+	uint64_t queued = first_call(&c->admission.queue, member, boot), aside = first_call(&c->admission.aside, member, boot);
+
+	return queued < aside ? queued : aside;
+}
+
 bool admit_waits(const struct core *c)
 {
-	return !list_empty(&c->admission.queue) && !c->admission.stuck && is_open(c);
+	const struct admission *a = &c->admission;
+
+	return is_open(c) && ((!list_empty(&a->queue) && !a->stuck) || (!list_empty(&a->aside) && !a->aside_stuck));
 }
 
 /* ---- what is in the log ---- */
@@ -213,15 +284,19 @@ void admit_measure(struct core *c)
 void admit_check(const struct core *c)
 {
 	const struct admission *a = &c->admission;
-	size_t len = 0, cost = 0;
+	size_t len = 0, cost = 0, aside_len = 0, aside_cost = 0;
 
 	LIST_FOR_EACH(l, &a->queue) {
 		len++;
 		cost += cost_of(CONTAINER_OF(l, struct admitted, link)->bytes.len);
 	}
-	ASSERT(len == a->len);
-	ASSERT(cost == a->cost);
+	LIST_FOR_EACH(l, &a->aside) {
+		aside_len++;
+		aside_cost += cost_of(CONTAINER_OF(l, struct admitted, link)->bytes.len);
+	}
+	ASSERT(len + aside_len == a->len && aside_len == a->aside_len);
+	ASSERT(cost + aside_cost == a->cost && aside_cost == a->aside_cost);
 	ASSERT(a->rate > 0);
-	ASSERT_IF(c->role != RAFT_LEADER && raft_role(c->raft) != RAFT_LEADER, len == 0);
+	ASSERT_IF(c->role != RAFT_LEADER && raft_role(c->raft) != RAFT_LEADER, a->len == 0);
 	ASSERT_IF(core_leads(c) && c->state.applied.index == raft_last_index(c->raft), a->flight == 0);
 }

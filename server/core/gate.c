@@ -182,6 +182,25 @@ static void gated_begin(struct core *c, struct gated *g)
 	g->since = c->now;
 }
 
+/* To find out by gate_begin would be to send invalidations. */
+static bool has_room(struct core *c, const struct held_spans *spans, struct slice bytes)
+{
+	return !is_full(c, bytes.len) || !cache_write_would_wait(c->gate.cache, &c->state, spans->at, spans->len, c->now);
+}
+
+bool gate_has_room(struct core *c, const struct command *cmd, struct slice bytes)
+{
+	struct held_spans *spans;
+	bool room;
+
+	if (!is_full(c, bytes.len) || !kv_may_write_keys(cmd->kind) || cache_sessions(c->gate.cache) == 0 || is_refused(c, cmd))
+		return true;
+	spans = spans_of(c, cmd);
+	room = has_room(c, spans, bytes);
+	free(spans);
+	return room;
+}
+
 enum err gate_propose(struct core *c, const struct command *cmd, struct slice bytes)
 {
 	struct gated *g;
@@ -195,9 +214,11 @@ enum err gate_propose(struct core *c, const struct command *cmd, struct slice by
 		return propose_untracked(c, cmd, bytes); /* G2 */
 	if (is_refused(c, cmd))
 		return propose_refused(c, cmd);
-	if (is_full(c, bytes.len))
-		return ERR_TOO_MANY_REQUESTS; /* also of one that might not have to wait: to find out is to send invalidations */
 	spans = spans_of(c, cmd);
+	if (!has_room(c, spans, bytes)) {
+		free(spans);
+		return ERR_TOO_MANY_REQUESTS;
+	}
 	g = gated_new(c, (struct slice){ 0 });
 	g->spans = spans;
 	gated_begin(c, g);

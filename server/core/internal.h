@@ -202,11 +202,13 @@ struct proposer {
 
 struct admission {      /* leader; costs are bytes, and a little for each command */
 	struct list queue;
-	size_t len, cost;    /* of the queue */
+	struct list aside;   /* were first in line, and wait for room at the gate */
+	size_t len, cost;    /* of both */
+	size_t aside_len, aside_cost;
 	size_t flight;       /* cost of the commands of this term that are in the log and not applied */
 	size_t window;
 	uint64_t rate;       /* cost a millisecond */
-	bool stuck;          /* the first in line could not go */
+	bool stuck, aside_stuck; /* the first of it could not go */
 	raft_index mark;     /* 0: none */
 	size_t marked;       /* flight when it was put */
 	time_ms marked_at;

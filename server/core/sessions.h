@@ -110,7 +110,9 @@ struct peer;
 /* gate.c */
 void gate_init(struct core *c);
 void gate_deinit(struct core *c);
-enum err gate_propose(struct core *c, const struct command *cmd, struct slice bytes); /* into the log, or kept for later: ERR_OK */
+/* Into the log, or kept for later: ERR_OK. Those that gate_has_room are never refused for want of room here. */
+enum err gate_propose(struct core *c, const struct command *cmd, struct slice bytes);
+bool gate_has_room(struct core *c, const struct command *cmd, struct slice bytes); /* it need not wait, or there is room for it to */
 void gate_flush(struct core *c);
 bool gate_waits(const struct core *c);
 void gate_promote(struct core *c);

@@ -407,6 +407,34 @@ bool cache_write_begin(struct cache *c, const struct state *st, const struct cac
 	return w->left > 0;
 }
 
+struct looking {
+	time_ms now;
+	bool waits;
+};
+
+static void look_at(void *ctx, struct thing *t)
+{
+	struct looking *x = ctx;
+
+	LIST_FOR_EACH(l, &t->pairs)
+		x->waits |= x->now < CONTAINER_OF(l, struct pair, in_thing)->session->until;
+}
+
+bool cache_write_would_wait(struct cache *c, const struct state *st, const struct cache_span *spans, size_t n, time_ms now)
+{
+	struct looking x = { .now = now };
+
+	for (size_t i = 0; i < n && !x.waits; i++)
+		things_touched(&c->things, &spans[i], look_at, &x);
+	LIST_FOR_EACH(l, &c->flushing) {
+		const struct session *s = CONTAINER_OF(l, struct session, flushing);
+
+		for (size_t i = 0; i < n && now < s->until; i++)
+			x.waits |= session_is_touched(session_find(st, s->id), spans[i].key, spans[i].end);
+	}
+	return x.waits;
+}
+
 void cache_write_drop(struct cache *c, struct cache_write *w)
 {
 	(void)c;

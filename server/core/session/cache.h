@@ -60,6 +60,8 @@ struct cache_write {
 };
 /* Sends for whatever the spans touch. Whether it has to wait; then it comes out of cache_next_ready, unless it is dropped before. */
 bool cache_write_begin(struct cache *c, const struct state *st, const struct cache_span *spans, size_t n, struct cache_write *w, time_ms now);
+/* Whether it would have to; nobody is told. */
+bool cache_write_would_wait(struct cache *c, const struct state *st, const struct cache_span *spans, size_t n, time_ms now);
 void cache_write_drop(struct cache *c, struct cache_write *w);
 struct cache_write *cache_next_ready(struct cache *c); /* NULL: none */
 bool cache_has_ready(const struct cache *c);

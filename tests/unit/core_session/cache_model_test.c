@@ -112,6 +112,7 @@ static void write(struct model *m)
 {
 	struct model_write *w = &m->w[rng_below(&m->rng, WRITES)];
 	struct cache_span span;
+	bool would;
 
 	if (w->waits)
 		return;
@@ -122,7 +123,9 @@ static void write(struct model *m)
 	span = span_of(w);
 	w->since = m->now;
 	note_invalidations(m, w);
+	would = cache_write_would_wait(m->cache, &m->state, &span, 1, m->now);
 	w->waits = cache_write_begin(m->cache, &m->state, &span, 1, &w->w, m->now);
+	ck_assert(would == w->waits);
 	ck_assert_int_eq(w->waits, is_held_up(m, w));
 }
 

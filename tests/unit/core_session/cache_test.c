@@ -45,8 +45,9 @@ static bool grant(lease_id id, const char *path)
 static bool begin(struct cache_write *w, const char *key, const char *end)
 {
 	struct cache_span span = { .key = slice_of_str(key), .end = slice_of_str(end) };
-	bool waits = cache_write_begin(cache, &state, &span, 1, w, now);
+	bool would = cache_write_would_wait(cache, &state, &span, 1, now), waits = cache_write_begin(cache, &state, &span, 1, w, now);
 
+	ck_assert(would == waits);
 	cache_check(cache);
 	return waits;
 }
