@@ -439,6 +439,7 @@ void hold_unlock(struct sess *s, const struct sess_ask *a)
 static void unlock_reply(struct sess *s, struct call *c, const struct sess_event *e)
 {
 	struct hold *h = c->hold;
+	uint32_t failures = c->failures;
 	bool again;
 	enum hf_code code = call_code(e->status, e->text, &again);
 	if (again || code == HF_BUSY) {
@@ -448,12 +449,15 @@ static void unlock_reply(struct sess *s, struct call *c, const struct sess_event
 	if (code == HF_CONFLICT) /* a token that is no hold's any more: it is over, which is what was wanted */
 		code = HF_OK;
 	sess_call_free(s, c);
-	if (code == HF_OK && h->unsettled)
+	if (code == HF_OK && h->unsettled) {
 		send_unlock(s, h);
-	else if (code == HF_OK && call_of_hold(s, h, CALL_LOCK)) /* mostly its end is under way as well */
-		call_again(s, send_unlock(s, h));
-	else
+	} else if (code == HF_OK && call_of_hold(s, h, CALL_LOCK)) { /* mostly its end is under way as well */
+		c = send_unlock(s, h);
+		c->failures = failures; /* ever more seldom */
+		call_again(s, c);
+	} else {
 		left(s, h, code);
+	}
 }
 
 /* ---- losing ---- */

@@ -13,10 +13,10 @@
  *   (T4) the window follows the rate that the cell was seen to carry: what is in the log is worth about ADMIT_TARGET_MS. A mark is put at the log's end
  *        and looked for among what is applied; whatever was in front of it took that long. Only a mark that was put while somebody waited tells how much
  *        that is at the most, any other how much it is at least. So a cell whose ways are long, not narrow, comes to a larger window.
- *   (T6) what would have to wait at a gate that is full (G1 of gate.c) holds up nobody behind it: it is set aside until there is room, and refused when as
- *        much has been set aside as the line itself may have (twice as much of what only deletes).
  *   (T5) what passes the line by and is a write to the gate all the same, a change of users or roles, waits where it came from until this replica serves
  *        as leader: for the gate as T1 has it.
+ *   (T6) what would have to wait at a gate that is full (G1 of gate.c) holds up nobody behind it: it is set aside until there is room, and refused when as
+ *        much has been set aside as the line itself may have (twice as much of what only deletes).
  *
  * What overtakes is harmless to whoever waits for answers: only what is not answered yet is overtaken, and of such calls none may be relied upon to be
  * carried out before another (docs/decisions/0008-user-load-waits-in-front.md). */
@@ -199,24 +199,14 @@ void admit_flush(struct core *c)
 	}
 }
 
-static uint64_t first_call(const struct list *list, member_id member, uint64_t boot)
+uint64_t admit_first_of(const struct core *c, member_id member, uint64_t boot, uint64_t first)
 {
-	uint64_t first = UINT64_MAX;
+	const struct list *waiting[] = { &c->admission.queue, &c->admission.aside };
 
-	LIST_FOR_EACH(l, list) {
-		uint64_t call = command_call_of(buf_view(&CONTAINER_OF(l, struct admitted, link)->bytes), member, boot);
-
-		if (call && call < first)
-			first = call;
-	}
+	for (size_t i = 0; i < sizeof(waiting) / sizeof(*waiting); i++)
+		LIST_FOR_EACH(l, waiting[i])
+			first = command_earlier_call(first, buf_view(&CONTAINER_OF(l, struct admitted, link)->bytes), member, boot);
 	return first;
-}
-
-uint64_t admit_first_of(const struct core *c, member_id member, uint64_t boot)
-{
-	uint64_t queued = first_call(&c->admission.queue, member, boot), aside = first_call(&c->admission.aside, member, boot);
-
-	return queued < aside ? queued : aside;
 }
 
 bool admit_waits(const struct core *c)

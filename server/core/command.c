@@ -51,11 +51,12 @@ bool command_parse(struct slice bytes, struct command *ret)
 	return true;
 }
 
-uint64_t command_call_of(struct slice bytes, uint64_t member, uint64_t boot)
+uint64_t command_earlier_call(uint64_t first, struct slice bytes, uint64_t member, uint64_t boot)
 {
 	struct command cmd;
+	bool theirs = command_parse(bytes, &cmd) && cmd.origin_member == member && cmd.origin_boot == boot;
 
-	return command_parse(bytes, &cmd) && cmd.origin_member == member && cmd.origin_boot == boot ? cmd.origin_call : 0;
+	return theirs && cmd.origin_call != 0 && cmd.origin_call < first ? cmd.origin_call : first;
 }
 
 bool command_is_reserved(uint32_t kind)

@@ -25,7 +25,7 @@ struct command {
 void command_encode(const struct command *cmd, struct buf *out); /* appends; the version is ours */
 bool command_parse(struct slice bytes, struct command *ret);     /* payload is lent by bytes; false: malformed */
 
-uint64_t command_call_of(struct slice bytes, uint64_t member, uint64_t boot); /* the number of the call it is of, when that is one of theirs; else 0 */
+uint64_t command_earlier_call(uint64_t first, struct slice bytes, uint64_t member, uint64_t boot); /* the lower number: first, or of the call it is of, when that is theirs */
 
 /* What stays possible when the rest is refused (P12): it frees what others wait for, or keeps somebody alive. */
 bool command_is_reserved(uint32_t kind);

@@ -354,18 +354,13 @@ bool gate_extend(struct core *c, lease_id session, int64_t ttl_s)
 	return cache_session_renew(c->gate.cache, session, c->now + (time_ms)ttl_s * 1000, c->now);
 }
 
-uint64_t gate_first_of(const struct core *c, member_id member, uint64_t boot)
+uint64_t gate_first_of(const struct core *c, member_id member, uint64_t boot, uint64_t first)
 {
 	const struct list *kept[] = { &c->gate.held, &c->gate.ready };
-	uint64_t first = UINT64_MAX;
 
 	for (size_t i = 0; i < sizeof(kept) / sizeof(*kept); i++)
-		LIST_FOR_EACH(l, kept[i]) {
-			uint64_t call = command_call_of(buf_view(&CONTAINER_OF(l, struct gated, link)->bytes), member, boot);
-
-			if (call && call < first)
-				first = call;
-		}
+		LIST_FOR_EACH(l, kept[i])
+			first = command_earlier_call(first, buf_view(&CONTAINER_OF(l, struct gated, link)->bytes), member, boot);
 	return first;
 }
 

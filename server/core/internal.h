@@ -613,7 +613,7 @@ void skipped_answer(struct core *c, struct slice body);
 
 /* admit.c */
 void admit_init(struct core *c);
-uint64_t admit_first_of(const struct core *c, member_id member, uint64_t boot); /* the lowest number of that replica's calls that wait; UINT64_MAX: none */
+uint64_t admit_first_of(const struct core *c, member_id member, uint64_t boot, uint64_t first); /* the lowest number of that replica's calls that wait, or first */
 void admit_clear(struct core *c);
 enum err admit_propose(struct core *c, const struct command *cmd, struct slice bytes);
 bool admit_refuses(const struct core *c, bool reserved, size_t len);

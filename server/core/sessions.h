@@ -122,7 +122,7 @@ void gate_tick(struct core *c);
 /* user: whose the session's stream is. */
 bool gate_grant(struct core *c, lease_id session, struct slice user, enum cache_aspect aspect, struct slice path);
 bool gate_extend(struct core *c, lease_id session, int64_t ttl_s); /* a keep-alive has moved its deadline */
-uint64_t gate_first_of(const struct core *c, member_id member, uint64_t boot); /* as admit_first_of */
+uint64_t gate_first_of(const struct core *c, member_id member, uint64_t boot, uint64_t first); /* as admit_first_of */
 time_ms gate_oldest_ms(const struct core *c); /* how long the command waits that waits for longest */
 void gate_check(const struct core *c);
 

@@ -83,9 +83,8 @@ void skipped_ask(struct core *c, const struct peer *p, struct slice body)
 	/* Acknowledged it was by this very leader, to this very incarnation. */
 	if (raft_role(c->raft) != RAFT_LEADER || term != raft_current_term(c->raft) || in->term != term || in->boot != p->boot || in->taken < acked)
 		return;
-	waits = admit_first_of(c, p->id, p->boot);
-	if (gate_first_of(c, p->id, p->boot) < waits)
-		waits = gate_first_of(c, p->id, p->boot);
+	waits = admit_first_of(c, p->id, p->boot, UINT64_MAX);
+	waits = gate_first_of(c, p->id, p->boot, waits);
 	pbw_u64(&reply, 1, term);
 	pbw_u64(&reply, 2, acked);
 	pbw_u64(&reply, 3, raft_last_index(c->raft));

@@ -11,7 +11,7 @@ CHECK(check_campaign)
 	(void)s, (void)ret_detail;
 	if (r->name.len == 0)
 		return ERR_EMPTY_KEY;
-	if (r->wait_case == V3ELECTIONPB__CAMPAIGN_REQUEST__WAIT_WAIT_MS && r->wait_ms < 0)
+	if ((r->wait_case == V3ELECTIONPB__CAMPAIGN_REQUEST__WAIT_WAIT_MS && r->wait_ms < 0) || r->stream < 0)
 		return ERR_NEGATIVE;
 	return ERR_OK;
 }

@@ -10,7 +10,7 @@ CHECK(check_lock)
 	(void)s, (void)ret_detail;
 	if (r->name.len == 0)
 		return ERR_EMPTY_KEY;
-	if (r->wait_case == V3LOCKPB__LOCK_REQUEST__WAIT_WAIT_MS && r->wait_ms < 0)
+	if ((r->wait_case == V3LOCKPB__LOCK_REQUEST__WAIT_WAIT_MS && r->wait_ms < 0) || r->stream < 0)
 		return ERR_NEGATIVE;
 	if ((unsigned)r->mode > V3LOCKPB__LOCK_MODE__SHARED)
 		return ERR_MALFORMED;

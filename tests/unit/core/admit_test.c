@@ -8,6 +8,7 @@
 #include "core/store/store.h"
 #include "etcd/rpc.pb-c.h"
 #include "support/mini_answer.h"
+#include "support/mini_cache.h"
 
 enum { WINDOW = 1000 }; /* three or four small commands */
 
@@ -256,6 +257,38 @@ START_TEST(admit__a_change_of_rights_waits_until_the_leader_serves)
 }
 END_TEST
 
+/* T6: 16 MiB at the gate, 32 more in front of it; then what has to wait is refused, but for what only deletes, and what need not wait goes on. */
+START_TEST(admit__what_is_set_aside_has_a_bound_in_bytes)
+{
+	enum { LEN = 1 << 20, GATE = 16, ASIDE = 32 };
+	struct mini_cell *m = cell_of(1, 1);
+	char *value = mem_zalloc(LEN);
+	Etcdserverpb__DeleteRangeRequest r = ETCDSERVERPB__DELETE_RANGE_REQUEST__INIT;
+	uint64_t puts[GATE + ASIDE + 1], gone;
+	size_t n = GATE + ASIDE, waiting = 0;
+
+	memset(value, 'x', LEN - 1);
+	OK(m, mini_put(m, 0, "/k", "v", 0));
+	mini_cache(m, 0, "/k");
+	for (size_t i = 0; i <= n; i++) {
+		puts[i] = mini_put(m, 0, "/k", value, 0);
+		mini_run(m, 1);
+	}
+	FAILS(m, puts[n], ERR_TOO_MANY_REQUESTS);
+	value[0] = '/';
+	r.key = (ProtobufCBinaryData){ 2, (uint8_t *)(uintptr_t)"/k" };
+	r.range_end = (ProtobufCBinaryData){ LEN, (uint8_t *)value }; /* so large that a put like it would be refused */
+	gone = mini_request(m, 0, METHOD_KV_DELETE_RANGE, &r.base);
+	OK(m, mini_put(m, 0, "other", "v", 0));
+	ck_assert_ptr_null(mini_answer(m, gone));
+	for (size_t i = 0; i < n; i++)
+		waiting += mini_answer(m, puts[i]) == NULL;
+	ck_assert_uint_ge(waiting, n - 2); /* there is a little beside each */
+	mini_free(m);
+	free(value);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("admit");
@@ -269,6 +302,7 @@ int main(void)
 	tcase_add_test(t, admit__leases_end_in_time_beside_a_flood);
 	tcase_add_test(t, admit__more_than_it_carries_is_refused);
 	tcase_add_test(t, admit__large_ones_have_a_bound_in_bytes);
+	tcase_add_test(t, admit__what_is_set_aside_has_a_bound_in_bytes);
 	tcase_add_test(t, admit__a_lost_leader_loses_nothing_and_doubles_nothing);
 	tcase_add_test(t, admit__a_change_of_rights_waits_until_the_leader_serves);
 	suite_add_tcase(s, t);

@@ -11,6 +11,7 @@
 #include "etcd/v3election.pb-c.h"
 #include "etcd/v3lock.pb-c.h"
 #include "support/mini_answer.h"
+#include "support/mini_cache.h"
 
 enum { WINDOW = 1000, S = 7, OTHER = 8 }; /* the window: three or four small commands */
 
@@ -352,6 +353,7 @@ struct asking {
 	size_t leader, at;
 	member_id asker, led_by;
 	uint64_t fields[7], told[7]; /* of the envelope of what it sends, and of what its leader sends it */
+	uint64_t acked; /* what it says that it was told; 0: the first */
 	uint64_t waiting, last_index, answers;
 };
 
@@ -397,7 +399,7 @@ static void asks_what_waits(struct mini_cell *m, struct asking *a, raft_term ter
 	struct buf ask = { 0 };
 
 	pbw_u64(&ask, 1, term);
-	pbw_u64(&ask, 2, 1);
+	pbw_u64(&ask, 2, a->acked ? a->acked : 1);
 	comes(m, a->fields, a->leader, BODY_ASK, &ask);
 	for (uint64_t before = a->answers, ms = 0; a->answers == before && ms < 20; ms++)
 		mini_run(m, 1);
@@ -425,6 +427,10 @@ START_TEST(unlock__whose_lock_waits_in_front_of_the_log_is_told_so)
 	ck_assert(a.answers == 2 && a.waiting > 0);
 	asks_what_waits(m, &a, status.term - 1);
 	ck_assert_uint_eq(a.answers, 2);
+	a.acked = 1000; /* not by this leader */
+	asks_what_waits(m, &a, status.term);
+	ck_assert_uint_eq(a.answers, 2);
+	a.acked = 1;
 	OK(m, lock);
 	asks_what_waits(m, &a, status.term);
 	ck_assert(a.answers == 3 && a.waiting == 0);
@@ -432,7 +438,39 @@ START_TEST(unlock__whose_lock_waits_in_front_of_the_log_is_told_so)
 }
 END_TEST
 
-/* K3: whatever an answer says, nothing is settled before so much is applied. */
+/* At the gate, or set aside in front of one that is full (T6 of admit.c): there it holds up nobody, wherever in the line it came. */
+START_TEST(unlock__what_waits_at_the_gate_is_told_too)
+{
+	enum { GATE_MAX = 4096 };
+	struct mini_cell *m = cell_of(3);
+	struct asking a = { .leader = mini_leader(m), .at = follower(m) };
+	struct core_status status;
+	uint64_t put;
+	bool full = _i > 0, in_line = _i == 2;
+
+	a.asker = mini_member(m, a.at);
+	mini_on_event(m, on_event, &a);
+	OK(m, mini_put(m, a.at, "/k", "v", 0));
+	mini_cache(m, a.leader, "/k");
+	for (int i = 0; i < GATE_MAX && full; i++)
+		mini_put(m, a.leader, "/k", "w", 0);
+	mini_run(m, 20);
+	if (in_line)
+		flood(m, a.leader);
+	put = mini_put(m, a.at, "/k", "w", 0);
+	mini_run(m, 3);
+	OK(m, mini_put(m, a.leader, "other", "v", 0));
+	core_status(mini_core(m, a.leader), &status);
+	ck_assert_uint_eq(status.gated, full ? GATE_MAX : 1);
+	ck_assert_ptr_null(mini_answer(m, put));
+	asks_what_waits(m, &a, status.term);
+	ck_assert(a.answers == 1 && a.waiting > 0);
+	mini_free(m);
+}
+END_TEST
+
+/* K3: whatever an answer says, nothing is settled before so much is applied (1). K1, K4: nor by the answer of another term (2), of what was not acknowledged (3), that
+ * waits (4), or to an earlier start of this replica (5). */
 START_TEST(unlock__a_lock_that_a_snapshot_does_not_hide_is_held)
 {
 	struct mini_cell *m = mini_new(&(struct mini_options){ .replicas = 3, .seed = 12, .disk_ms = 1, .net_ms = 1, .snapshot_count = 50, .snapshot_keep = 5,
@@ -441,6 +479,7 @@ START_TEST(unlock__a_lock_that_a_snapshot_does_not_hide_is_held)
 	struct asking a = { .leader = leader, .at = at, .asker = mini_member(m, at), .led_by = mini_member(m, leader) };
 	struct core_status status;
 	struct buf answer = { 0 };
+	bool at_once = _i == 0 || _i > 1; /* what is applied is what it would wait for */
 	uint64_t lock;
 
 	OK(m, mini_grant(m, leader, S, 600));
@@ -460,11 +499,12 @@ START_TEST(unlock__a_lock_that_a_snapshot_does_not_hide_is_held)
 		core_status(mini_core(m, at), &status);
 	} while (status.snapshots_installed == 0);
 	ck_assert(!mini_answer(m, lock) && mini_contenders(m, leader, "m") == 0);
-	pbw_u64(&answer, 1, status.term);
-	pbw_u64(&answer, 2, 1000);
-	pbw_u64(&answer, 3, 1000000);
-	pbw_u64(&answer, 5, a.fields[6]);
-	for (int i = 0; i < 2 && _i == 1; i++) {
+	pbw_u64(&answer, 1, status.term + (_i == 2));
+	pbw_u64(&answer, 2, _i == 3 ? 0 : 1000);
+	pbw_u64(&answer, 3, at_once ? 1 : 1000000);
+	pbw_u64(&answer, 4, _i == 4);
+	pbw_u64(&answer, 5, a.fields[6] + (_i == 5));
+	for (int i = 0; i < 2 && _i > 0; i++) {
 		comes(m, a.told, at, BODY_ANSWER, &answer);
 		mini_run(m, 1);
 	}
@@ -495,7 +535,8 @@ int main(void)
 	tcase_add_test(t, unlock__what_is_set_aside_counts_as_waiting);
 	tcase_add_loop_test(t, unlock__comes_behind_a_lock_that_a_snapshot_hides, 0, 2);
 	tcase_add_test(t, unlock__whose_lock_waits_in_front_of_the_log_is_told_so);
-	tcase_add_loop_test(t, unlock__a_lock_that_a_snapshot_does_not_hide_is_held, 0, 2);
+	tcase_add_loop_test(t, unlock__a_lock_that_a_snapshot_does_not_hide_is_held, 0, 6);
+	tcase_add_loop_test(t, unlock__what_waits_at_the_gate_is_told_too, 0, 3);
 	suite_add_tcase(s, t);
 	srunner_run_all(r, CK_NORMAL);
 	failed = srunner_ntests_failed(r);

@@ -376,6 +376,9 @@ START_TEST(check__locks)
 	lock.wait_ms = -1;
 	refused(METHOD_LOCK_LOCK, &lock.base, ERR_NEGATIVE);
 	lock.wait_ms = 0;
+	lock.stream = -1;
+	refused(METHOD_LOCK_LOCK, &lock.base, ERR_NEGATIVE);
+	lock.stream = 0;
 	lock.mode = 2;
 	refused(METHOD_LOCK_LOCK, &lock.base, ERR_MALFORMED);
 	refused(METHOD_LOCK_UNLOCK, &unlock.base, ERR_EMPTY_KEY);
@@ -396,6 +399,9 @@ START_TEST(check__elections)
 	V3electionpb__LeaderKey key = V3ELECTIONPB__LEADER_KEY__INIT;
 	struct test_caller *c;
 	refused(METHOD_ELECTION_CAMPAIGN, &campaign.base, ERR_EMPTY_KEY);
+	campaign.name = data_of("e");
+	campaign.stream = -1;
+	refused(METHOD_ELECTION_CAMPAIGN, &campaign.base, ERR_NEGATIVE);
 	refused(METHOD_ELECTION_LEADER, &leader.base, ERR_EMPTY_KEY);
 	refused(METHOD_ELECTION_OBSERVE, &leader.base, ERR_EMPTY_KEY);
 	proclaim.leader = resign.leader = &key;

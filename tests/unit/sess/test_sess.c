@@ -724,6 +724,26 @@ START_TEST(hold__a_lock_may_come_behind_its_unlock)
 }
 END_TEST
 
+/* It may wait behind another's, where the Unlocks find nothing: they come ever more seldom. */
+START_TEST(hold__unlocks_of_a_lock_without_an_end_become_seldom)
+{
+	struct sess_out asked, unlock = give_up(&asked);
+	uint64_t began = kit.now;
+	int sent = 1;
+	kit_reply(&unlock, STATUS_OK, "", NULL);
+	while (kit.now < began + 2900) {
+		kit_at(kit.now + 10);
+		if (!kit_any(SESS_CALL))
+			continue;
+		unlock = unlock_follows(0);
+		kit_reply(&unlock, STATUS_OK, "", NULL);
+		sent++;
+	}
+	ck_assert_int_ge(sent, 4);
+	ck_assert_int_le(sent, 10);
+}
+END_TEST
+
 START_TEST(hold__a_grant_that_comes_after_it_was_given_up_is_given_up)
 {
 	struct sess_out asked, unlock = give_up(&asked);
@@ -1065,6 +1085,7 @@ int main(void)
 	    watch__follows_a_value);
 	ADD(s, "hold", open_setup, hold__granted_and_given_up, hold__is_lost_with_the_session, hold__is_lost_when_it_is_broken,
 	    hold__what_was_not_waited_for_is_given_up_before_it_is_asked_again, hold__an_unlock_may_be_answered_before_its_lock,
+	    hold__unlocks_of_a_lock_without_an_end_become_seldom,
 	    hold__a_grant_that_comes_after_it_was_given_up_is_given_up, hold__what_a_lock_left_that_was_lost_with_its_stream_is_given_up,
 	    hold__a_lock_that_was_given_up_is_not_waited_for_for_ever, hold__a_lock_that_may_not_be_unlocked_is_cancelled, hold__a_grant_in_jeopardy_is_told_when_it_is_safe,
 	    hold__a_bounded_wait_has_its_bound_in_jeopardy_too, hold__a_refusal_of_what_was_asked_before_gives_the_place_up,
